@@ -1,0 +1,443 @@
+package pipeline
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// Deck is what a console may ask of an agent. The agent implements it in
+// process; the client implements it over the socket. Errors for the operator
+// are *Problem.
+type Deck interface {
+	Snapshot(ctx context.Context) (Snapshot, error)
+	// Plan decides what an intent would do and changes nothing.
+	Plan(ctx context.Context, in Intent) (Plan, error)
+	// Apply starts a plan and returns at once; follow it with Action.
+	Apply(ctx context.Context, req ApplyRequest) (Action, error)
+	// Action returns an action by id. It waits up to wait for the action to
+	// end or to change from what since (a StepsDone-like counter) saw.
+	Action(ctx context.Context, id string, wait time.Duration) (Action, error)
+	// Coverage audits local files against the store; no names: all outputs.
+	Coverage(ctx context.Context, outputs []string, ids bool) (CoverageReport, error)
+	// History returns journal records, oldest first; limit 0: all.
+	History(ctx context.Context, limit int) ([]JournalRecord, error)
+	// Events returns events after seq, oldest first, waiting up to wait for one.
+	Events(ctx context.Context, after int64, wait time.Duration) ([]Event, error)
+	// Log reads a worker's log.
+	Log(ctx context.Context, req LogRequest) (LogChunk, error)
+	// Retry asks the mover to try failed and waiting files now.
+	Retry(ctx context.Context) error
+}
+
+// Clock is the wall clock and its timers.
+type Clock interface {
+	Now() time.Time
+}
+
+// Host starts, watches and signals the node's worker processes. All state is
+// in its run directories and /proc: an agent that comes back sees with Observe
+// what an earlier one started.
+type Host interface {
+	// Start records the intent durably, then launches a shim that execs the
+	// worker. It returns when the shim has recorded the worker's identity or
+	// its failure to start, which the next Observe shows. It refuses with an
+	// error if the launch id was used before or the GPU slot is taken.
+	Start(ctx context.Context, req Launch) error
+	// Observe returns the newest launch of each worker, read afresh.
+	Observe(ctx context.Context) ([]LaunchSeen, error)
+	// Inspect collects fresh evidence of the process set of one launch.
+	Inspect(ctx context.Context, launch string) (ProcessSet, error)
+	// Signal sends sig ("SIGTERM", …) to the leader or the whole set of a
+	// launch, each process checked against its recorded identity first. The
+	// answer says what was sent to whom; nothing to signal is not an error.
+	Signal(ctx context.Context, launch, sig string, to Scope) ([]Signalled, error)
+}
+
+// Scope says whom a signal is for.
+type Scope string
+
+// Values of Scope.
+const (
+	ToLeader Scope = "leader"
+	ToSet    Scope = "set"
+)
+
+// Launch is one start of one worker.
+type Launch struct {
+	ID          string // unique per deck, for example "extract-0-3"; names the run directory
+	Deck        string
+	Run         string
+	Stage       string
+	Rank        int
+	World       int
+	Argv        []string
+	Env         []string // "NAME=value" from the spec, on top of the agent's cleaned environment
+	Dir         string   // absolute working directory
+	GPUs        []GPURef // slots to lock, by UUID
+	Log         string   // absolute path, appended to
+	LogMaxBytes int64    // rotate at this size; 0 = 64 MiB
+	LogKeep     int      // old logs kept; 0 = 3
+}
+
+// GPURef names one GPU.
+type GPURef struct {
+	Index int    `json:"index"`
+	UUID  string `json:"uuid"`
+}
+
+// ProcState is what is known of a launch's worker process.
+type ProcState string
+
+// Values of ProcState.
+const (
+	ProcIntended ProcState = "intended" // recorded, no process was seen (yet)
+	ProcRunning  ProcState = "running"
+	ProcExited   ProcState = "exited"      // see Exit
+	ProcNoExec   ProcState = "exec_failed" // the command could not be started; see Reason
+	ProcLost     ProcState = "lost"        // gone without an exit record, or the node rebooted
+)
+
+// LaunchSeen is one observation of one launch.
+type LaunchSeen struct {
+	ID, Stage   string
+	Rank, World int
+	GPUs        []GPURef
+	State       ProcState
+	Reason      string
+	PID         int    // of the worker, as the node's agent sees it
+	StartTicks  uint64 // field 22 of /proc/PID/stat
+	StartedAt   time.Time
+	Exit        *Exit
+	Stragglers  int     // living members of the set besides the leader
+	CPUSeconds  float64 // of the whole set, cumulative
+	ReadBytes   int64   // of the whole set, cumulative; -1 unknown
+	LogBytes    int64   // cumulative, over rotations
+	Log         string
+}
+
+// Exit is how a worker ended.
+type Exit struct {
+	Code   *int      `json:"code"` // 128+n for signal n; null unknown
+	Signal string    `json:"signal,omitempty"`
+	OOM    bool      `json:"oom"` // the kernel's counter of OOM kills rose, or the worker said so
+	At     time.Time `json:"at"`
+}
+
+// ProcessSet is the evidence of who of a launch is still there.
+type ProcessSet struct {
+	At        time.Time
+	Members   []Process // living or zombie, the shim excluded
+	Exit      *Exit     // the shim's exit record, nil if there is none
+	ShimAlive bool
+	// Unknown lists what could not be looked at (permission, hidepid): an
+	// empty set with unknowns is not proof.
+	Unknown []string
+}
+
+// Process is one member of a launch's set.
+type Process struct {
+	PID        int
+	StartTicks uint64
+	State      string // letter of /proc/PID/stat: R S D Z T …
+	Threads    int    // living threads; 0 for a fully dead zombie
+	Comm       string
+	User       string
+	By         string // how it was attributed: leader, session, descendant, environment
+	WaitChan   string // for D state
+}
+
+// Signalled is one signal that was sent, or why it was not.
+type Signalled struct {
+	PID    int
+	Signal string
+	Err    string
+}
+
+// Sensor reads the node's hardware. Each method has its own deadline inside;
+// an error is a reading that says why, never a zero.
+type Sensor interface {
+	GPUs(ctx context.Context) GPUReading
+	Machine(ctx context.Context) MachineReading
+	Disks(ctx context.Context, paths []string) []DiskReading
+}
+
+// GPUReading is one look at all GPUs. Kind is nvml, nvidia-smi, simulated or
+// none; Reason says why there is no or only partial data.
+type GPUReading struct {
+	At     time.Time
+	Kind   string
+	Reason string
+	GPUs   []GPUSnapshot // Processes without Worker: the fold joins them
+}
+
+// MachineReading is one look at CPU and memory; nil is unknown.
+type MachineReading struct {
+	At            time.Time
+	CPUPercent    *float64
+	MemUsedBytes  *int64
+	MemTotalBytes *int64
+	Load1         *float64
+	Reason        string
+}
+
+// DiskReading is one look at one filesystem; nil is unknown.
+type DiskReading struct {
+	At         time.Time
+	Path       string
+	UsedBytes  *int64
+	FreeBytes  *int64
+	TotalBytes *int64
+	Filesystem string // ext4, tmpfs, nfs, …
+	Reason     string
+}
+
+// Mover uploads, verifies and removes finished files. Its readings come from
+// memory and never wait for the store.
+type Mover interface {
+	// Activate makes the outputs of a stage the mover's, for this run, until
+	// told otherwise; kept across agent restarts.
+	Activate(ctx context.Context, stage string) error
+	// Live says whether processes of a stage are alive: while none is, growing
+	// files (jsonl) are final.
+	Live(stage string, alive bool)
+	// Pause holds or resumes all uploads; kept across agent restarts.
+	Pause(ctx context.Context, on bool) error
+	// Retry clears backoffs: failed and waiting files are tried now.
+	Retry()
+	// QueueArtifacts looks at the artifacts again.
+	QueueArtifacts()
+	Outputs() MoverReading
+	// WriteDoneSet writes the done ids of a stage to its done_set file,
+	// atomically, and returns how many there are. It waits until the local
+	// files of the stage were scanned and what the bucket holds is known, or
+	// fails with a Problem that says why not.
+	WriteDoneSet(ctx context.Context, stage string) (int, error)
+	// Coverage audits outputs ("stage/output") against the store now.
+	Coverage(ctx context.Context, outputs []string, ids bool) ([]OutputCoverage, error)
+}
+
+// MoverReading is the mover's account of every output of the spec.
+type MoverReading struct {
+	At        time.Time
+	Paused    bool
+	Outputs   []OutputReading
+	Artifacts *OutputReading // nil without artifacts
+	Events    []Event        // since the last call; Seq and Count unset
+}
+
+// OutputReading is the mover's account of one output. Unknown numbers (before
+// the first scan, or before the store was asked) are nil with Reason.
+type OutputReading struct {
+	Stage, Name, Dir   string
+	State              OutputState
+	StateReason        string
+	Reason             string // why numbers are nil
+	LocalFiles         *int64
+	LocalBytes         *int64
+	Queue              Queue
+	VerifiedFiles      *int64
+	VerifiedBytes      *int64
+	DeletedLocalFiles  *int64
+	FailedFiles        *int64
+	QuarantinedFiles   *int64
+	VerifiedTotalBytes int64 // verified by this agent process, monotonic, for rates
+	VerifiedTotalFiles int64
+	ProducedTotalBytes int64 // complete files first seen by this agent process, monotonic, for rates
+	Coverage           *CoverageCounts
+	DoneIDs            *int64 // distinct ids stored or locally complete (files, without id)
+	NewestOutputAt     *time.Time
+	ByRank             map[int]RankFiles // where the path tells the rank; else empty
+	Settled            bool              // every complete local file is stored, nothing is queued or in flight
+}
+
+// RankFiles is what one rank has produced, seen by its files.
+type RankFiles struct {
+	Done     int64
+	NewestAt time.Time
+}
+
+// Files reads and writes the deck's small files.
+type Files interface {
+	// ReadFile returns at most limit bytes and the mtime.
+	ReadFile(path string, limit int64) ([]byte, time.Time, error)
+	// ReadFrom returns up to limit bytes from offset and the file's size and
+	// inode, so that a reader notices rotation.
+	ReadFrom(path string, offset, limit int64) (data []byte, size int64, inode uint64, err error)
+	Glob(pattern string) ([]string, error)
+	// WriteFile replaces path atomically and durably, creating its folder.
+	WriteFile(path string, data []byte) error
+}
+
+// Journal is the append-only record of actions: each Append is on disk when
+// it returns.
+type Journal interface {
+	Append(rec JournalRecord) error
+	Read(limit int) ([]JournalRecord, error)
+}
+
+// JournalRecord is one line of the journal. Seq, Prev and Hash are set by
+// Append; the hashes chain the lines.
+type JournalRecord struct {
+	Seq    int64     `json:"seq"`
+	At     time.Time `json:"at"`
+	Kind   string    `json:"kind"` // plan, intent, sent, observed, verified, failed, unknown, refused, expired, end, worker, agent
+	Action string    `json:"action,omitempty"`
+	Plan   string    `json:"plan,omitempty"`
+	Step   int       `json:"step,omitempty"`
+	By     string    `json:"by,omitempty"`
+	Text   string    `json:"text"`
+	Data   any       `json:"data,omitempty"`
+	Prev   string    `json:"prev"`
+	Hash   string    `json:"hash"`
+}
+
+// Logs reads workers' logs.
+type Logs interface {
+	Read(ctx context.Context, path string, req LogRequest) (LogChunk, error)
+}
+
+// LogRequest asks for a part of a worker's log. Without Cursor it starts at
+// the last Tail lines. With Wait it waits for new bytes.
+type LogRequest struct {
+	Worker string        `json:"worker"`
+	Cursor string        `json:"cursor"`
+	Tail   int           `json:"tail"`
+	Wait   time.Duration `json:"wait"`
+	Limit  int           `json:"limit"` // bytes; 0 = 256 KiB
+}
+
+// LogChunk is a part of a log, raw: whoever shows it cleans it.
+type LogChunk struct {
+	Data   []byte `json:"data"`
+	Cursor string `json:"cursor"`
+	EOF    bool   `json:"eof"` // nothing more at the moment
+}
+
+// Store is an S3-compatible bucket. Implementations never retry: the caller
+// decides by the error's class. Errors are *StoreError.
+type Store interface {
+	// Put stores one object in one request. The body is sent as it is: never
+	// chunk-framed, with Content-MD5 and, where the endpoint takes it, a
+	// preset checksum.
+	Put(ctx context.Context, req PutRequest) (PutResult, error)
+	Head(ctx context.Context, key string) (Object, error)
+	Get(ctx context.Context, key string, offset int64) (io.ReadCloser, Object, error)
+	List(ctx context.Context, req ListRequest) (ListPage, error)
+	Delete(ctx context.Context, key string) error
+	CreateMultipart(ctx context.Context, key string) (uploadID string, err error)
+	UploadPart(ctx context.Context, part PartRequest) (etag string, err error)
+	CompleteMultipart(ctx context.Context, req CompleteRequest) (PutResult, error)
+	AbortMultipart(ctx context.Context, key, uploadID string) error
+	// Profile is what the capability probe found; it probes on first use and
+	// after a failed probe.
+	Profile(ctx context.Context) (StoreProfile, error)
+}
+
+// PutRequest is one object to store.
+type PutRequest struct {
+	Key         string
+	Body        []byte
+	MD5         [16]byte
+	CRC32C      uint32
+	IfNoneMatch bool   // only if the key is absent
+	IfMatch     string // only over this ETag
+}
+
+// PutResult is the endpoint's answer to a write.
+type PutResult struct{ ETag string }
+
+// PartRequest is one part of a multipart upload. Number counts from 1.
+type PartRequest struct {
+	Key, UploadID string
+	Number        int
+	Body          []byte
+	MD5           [16]byte
+	CRC32C        uint32
+}
+
+// CompleteRequest closes a multipart upload; ETags[i] is of part i+1.
+type CompleteRequest struct {
+	Key, UploadID string
+	ETags         []string
+	IfNoneMatch   bool
+	IfMatch       string
+}
+
+// Object is one stored object as a listing or HEAD tells it. ETag is without
+// quotes.
+type Object struct {
+	Key      string
+	Size     int64
+	ETag     string
+	Modified time.Time
+}
+
+// ListRequest asks for one page, in key order.
+type ListRequest struct {
+	Prefix     string
+	StartAfter string
+	Token      string
+	Max        int // 0 = 1,000
+}
+
+// ListPage is one page. Next is empty on the last one.
+type ListPage struct {
+	Objects []Object
+	Next    string
+}
+
+// StoreProfile is what an endpoint was found to do.
+type StoreProfile struct {
+	ValidatesMD5      bool // refuses a wrong Content-MD5
+	ChecksumHeader    bool // accepts a preset x-amz-checksum-crc32c
+	ValidatesChecksum bool // and refuses a wrong one
+	ETagIsMD5         bool // ETag of a single PUT is the MD5 of the stored bytes
+	MultipartETag     bool // ETag of a multipart upload is md5(md5s)-N
+	ConditionalPut    bool // honours If-None-Match: *
+	ConditionalMatch  bool // honours If-Match
+	ListStartAfter    bool
+	SignedPayload     bool // the payload hash must be signed (unsigned is refused)
+	MissingIsDenied   bool // HEAD of a missing key answers 403
+}
+
+// StoreClass says what to do about a StoreError.
+type StoreClass string
+
+// Values of StoreClass.
+const (
+	StoreTransient   StoreClass = "transient"     // try again
+	StoreThrottled   StoreClass = "throttled"     // try again, slower
+	StoreCredentials StoreClass = "credentials"   // pause all until they change
+	StoreConfig      StoreClass = "configuration" // pause all, tell the operator
+	StoreFile        StoreClass = "file"          // this file only
+	StoreIntegrity   StoreClass = "integrity"     // bytes did not arrive as sent
+	StoreMissing     StoreClass = "missing"       // no such object
+	StoreExists      StoreClass = "exists"        // a condition on the key failed
+)
+
+// StoreError is a failed request to the store.
+type StoreError struct {
+	Op, Key    string
+	Class      StoreClass
+	Code       string // the endpoint's code, such as SlowDown
+	Status     int    // HTTP status, 0 if none came
+	RetryAfter time.Duration
+	Hint       string // what the operator can do, if anything
+	Err        error
+}
+
+// Error says what failed in the endpoint's words.
+func (e *StoreError) Error() string {
+	what := e.Code
+	if what == "" && e.Err != nil {
+		what = e.Err.Error()
+	}
+	if e.Key == "" {
+		return "cannot " + e.Op + ": " + what
+	}
+	return "cannot " + e.Op + " \"" + e.Key + "\": " + what
+}
+
+// Unwrap returns the cause.
+func (e *StoreError) Unwrap() error { return e.Err }

@@ -1,0 +1,41 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ProblemKind is the class of a Problem; it decides the exit code.
+type ProblemKind string
+
+// Values of ProblemKind, with the exit code of each.
+const (
+	ProblemFailed      ProblemKind = "failed"      // 2
+	ProblemUnreachable ProblemKind = "unreachable" // 3: also unknown, incomplete
+	ProblemUsage       ProblemKind = "usage"       // 64: usage or spec
+	ProblemRefused     ProblemKind = "refused"     // 75
+)
+
+// Problem is an error for the operator: `cannot VERB OBJECT: cause`, lower
+// case, the value quoted, and a hint that stands on its own line.
+type Problem struct {
+	Kind ProblemKind `json:"kind"`
+	Text string      `json:"text"`
+	Hint string      `json:"hint,omitempty"`
+	// Plan carries the plan that was refused, so that a headless caller can
+	// show its id and confirmation text.
+	Plan *Plan `json:"plan,omitempty"`
+	Err  error `json:"-"`
+}
+
+// Error returns the text without the hint.
+func (p *Problem) Error() string { return p.Text }
+
+// Unwrap returns the cause, if one was kept.
+func (p *Problem) Unwrap() error { return p.Err }
+
+// Problemf makes a Problem. A %w operand stays reachable with errors.Is.
+func Problemf(kind ProblemKind, hint, format string, args ...any) *Problem {
+	err := fmt.Errorf(format, args...)
+	return &Problem{Kind: kind, Text: err.Error(), Hint: hint, Err: errors.Unwrap(err)}
+}
