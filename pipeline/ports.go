@@ -80,10 +80,12 @@ type Launch struct {
 	LogKeep     int      // old logs kept; 0 = 3
 }
 
-// GPURef names one GPU.
+// GPURef names one slot of one GPU: with several ranks per GPU, each rank
+// holds a slot of its own.
 type GPURef struct {
 	Index int    `json:"index"`
 	UUID  string `json:"uuid"`
+	Slot  int    `json:"slot"`
 }
 
 // ProcState is what is known of a launch's worker process.
