@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"pipedeck/pipeline"
+	"pipedeck/remote/agent/wire"
+)
+
+// SpawnOptions say how to start a keeper. State and Argv are required.
+type SpawnOptions struct {
+	State wire.State
+	Exe   string   // the program; /proc/self/exe if empty
+	Argv  []string // arguments after the program, such as "agent", "keep", …
+	Dir   string   // working directory, the deck's workdir
+	Env   []string // nil: this process's
+}
+
+// Spawn starts a keeper in a session of its own, with nothing open that the
+// caller has open, and returns once it runs. Two at once are harmless: the
+// second keeper finds the first one's lock and ends. Errors are
+// *pipeline.Problem.
+func Spawn(ctx context.Context, opts SpawnOptions) error {
+	if err := ctx.Err(); err != nil {
+		return pipeline.Problemf(pipeline.ProblemUnreachable, "", "cannot start the agent: %w", err)
+	}
+	if err := PrepareStateDir(opts.State.Dir); err != nil {
+		return err
+	}
+	out, err := openLog(opts.State.Log())
+	if err != nil {
+		return pipeline.Problemf(pipeline.ProblemFailed, stateHint, "cannot start the agent: %w", err)
+	}
+	defer out.Close()
+	exe := opts.Exe
+	if exe == "" {
+		exe = "/proc/self/exe"
+	}
+	closeOnExec()
+	cmd := exec.Command(exe, opts.Argv...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Dir, cmd.Env = opts.Dir, opts.Env
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot start the agent: %w", err)
+	}
+	// A console that stays must not keep the zombie of a keeper that ended.
+	go func() { _ = cmd.Wait() }()
+	return nil
+}

@@ -1,0 +1,252 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"pipedeck/pipeline"
+	"pipedeck/remote/agent/wire"
+)
+
+const (
+	// quick bounds calls that the agent answers from memory.
+	quick = 15 * time.Second
+	// slack is what a long poll may take beyond the wait it asks for.
+	slack = 10 * time.Second
+	// slow bounds plans, which may have to ask the store.
+	slow = 5 * time.Minute
+	// maxAnswer is the largest answer that is read, in bytes.
+	maxAnswer = 256 << 20
+)
+
+// Client is a pipeline.Deck that asks an agent. It is safe for concurrent use.
+// Its errors are *pipeline.Problem; errors.Is tells ErrNoAgent, ErrVersion and
+// ErrDenied.
+type Client struct {
+	where string
+	proto wire.Proto
+	http  *http.Client
+	first wire.Hello // from when it was dialled
+}
+
+var _ pipeline.Deck = (*Client)(nil)
+
+// Dialer opens one connection to an agent: a unix socket here, or a channel of
+// an SSH connection.
+type Dialer func(ctx context.Context) (net.Conn, error)
+
+// Dial connects to the agent at a unix socket and checks that both speak a
+// common protocol version.
+func Dial(ctx context.Context, socketPath string) (*Client, error) {
+	return DialFunc(ctx, socketPath, func(ctx context.Context) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", socketPath)
+		if err != nil {
+			return nil, err
+		}
+		if err := checkOwner(conn); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		return conn, nil
+	})
+}
+
+// DialFunc is Dial over connections of dial's making; where names the agent in
+// errors.
+func DialFunc(ctx context.Context, where string, dial Dialer) (*Client, error) {
+	c := newClient(where, wire.Current(), dial)
+	hello, err := c.Hello(ctx)
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	c.first = hello
+	return c, nil
+}
+
+func newClient(where string, proto wire.Proto, dial Dialer) *Client {
+	transport := &http.Transport{
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		MaxConnsPerHost:    6, // channels of one SSH connection are not free
+		MaxIdleConns:       6,
+		IdleConnTimeout:    time.Minute,
+		DisableCompression: true,
+	}
+	return &Client{where: where, proto: proto, http: &http.Client{Transport: transport}}
+}
+
+// Close gives the idle connections back. The agent goes on.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Hello asks who the agent is. A protocol without a common version is a
+// Problem that wraps ErrVersion.
+func (c *Client) Hello(ctx context.Context) (wire.Hello, error) {
+	var hello wire.Hello
+	if err := c.get(ctx, quick, wire.PathHello, nil, &hello); err != nil {
+		return hello, err
+	}
+	if !hello.Proto.Overlaps(c.proto) {
+		return hello, versionProblem(c.where, hello, c.proto)
+	}
+	return hello, nil
+}
+
+// Snapshot implements pipeline.Deck.
+func (c *Client) Snapshot(ctx context.Context) (pipeline.Snapshot, error) {
+	var snap pipeline.Snapshot
+	err := c.get(ctx, quick, wire.PathSnapshot, nil, &snap)
+	return snap, err
+}
+
+// Plan implements pipeline.Deck.
+func (c *Client) Plan(ctx context.Context, in pipeline.Intent) (pipeline.Plan, error) {
+	var plan pipeline.Plan
+	err := c.post(ctx, slow, wire.PathPlan, "", in, &plan)
+	return plan, err
+}
+
+// Apply implements pipeline.Deck. Without req.Key a random one is used.
+func (c *Client) Apply(ctx context.Context, req pipeline.ApplyRequest) (pipeline.Action, error) {
+	if req.Key == "" {
+		req.Key = rand.Text()
+	}
+	var action pipeline.Action
+	err := c.post(ctx, slow, wire.PathApply, req.Key, req, &action)
+	return action, err
+}
+
+// Action implements pipeline.Deck.
+func (c *Client) Action(ctx context.Context, id string, wait time.Duration) (pipeline.Action, error) {
+	var action pipeline.Action
+	query := url.Values{"wait": {wait.String()}}
+	err := c.get(ctx, wait+slack, wire.PathActions+url.PathEscape(id), query, &action)
+	return action, err
+}
+
+// Coverage implements pipeline.Deck. An audit takes what it takes: only ctx
+// bounds it.
+func (c *Client) Coverage(ctx context.Context, outputs []string, ids bool) (pipeline.CoverageReport, error) {
+	var report pipeline.CoverageReport
+	query := url.Values{"output": outputs, "ids": {strconv.FormatBool(ids)}}
+	err := c.get(ctx, 0, wire.PathCoverage, query, &report)
+	return report, err
+}
+
+// History implements pipeline.Deck.
+func (c *Client) History(ctx context.Context, limit int) ([]pipeline.JournalRecord, error) {
+	var records []pipeline.JournalRecord
+	err := c.get(ctx, slow, wire.PathHistory, url.Values{"limit": {strconv.Itoa(limit)}}, &records)
+	return records, err
+}
+
+// Events implements pipeline.Deck.
+func (c *Client) Events(ctx context.Context, after int64, wait time.Duration) ([]pipeline.Event, error) {
+	var events []pipeline.Event
+	query := url.Values{"after": {strconv.FormatInt(after, 10)}, "wait": {wait.String()}}
+	err := c.get(ctx, wait+slack, wire.PathEvents, query, &events)
+	return events, err
+}
+
+// Log implements pipeline.Deck.
+func (c *Client) Log(ctx context.Context, req pipeline.LogRequest) (pipeline.LogChunk, error) {
+	var chunk pipeline.LogChunk
+	query := url.Values{
+		"worker": {req.Worker}, "cursor": {req.Cursor}, "wait": {req.Wait.String()},
+		"tail": {strconv.Itoa(req.Tail)}, "limit": {strconv.Itoa(req.Limit)},
+	}
+	err := c.get(ctx, req.Wait+slack, wire.PathLog, query, &chunk)
+	return chunk, err
+}
+
+// Retry implements pipeline.Deck.
+func (c *Client) Retry(ctx context.Context) error {
+	return c.post(ctx, quick, wire.PathRetry, rand.Text(), struct{}{}, &struct{}{})
+}
+
+// Stop tells agent and keeper to end; workers live on. It returns when the
+// agent does not answer any more, or with ctx.
+func (c *Client) Stop(ctx context.Context) error {
+	var before wire.Hello
+	if err := c.post(ctx, quick, wire.PathStop, rand.Text(), struct{}{}, &before); err != nil {
+		return err
+	}
+	for {
+		c.http.CloseIdleConnections()
+		hello, err := c.Hello(ctx)
+		switch {
+		case errors.Is(err, ErrNoAgent), err == nil && hello.Instance != before.Instance:
+			return nil
+		case ctx.Err() != nil:
+			return pipeline.Problemf(pipeline.ProblemUnreachable, "`pipedeck agent status` shows whether it ended",
+				"cannot see the agent end: process %d still answers: %w", before.PID, ctx.Err())
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+}
+
+func (c *Client) get(ctx context.Context, limit time.Duration, path string, query url.Values, out any) error {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return c.roundTrip(ctx, limit, http.MethodGet, path, "", nil, out)
+}
+
+func (c *Client) post(ctx context.Context, limit time.Duration, path, key string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot encode the request: %w", err)
+	}
+	return c.roundTrip(ctx, limit, http.MethodPost, path, key, body, out)
+}
+
+// roundTrip makes one call of at most limit (0: as long as ctx).
+func (c *Client) roundTrip(ctx context.Context, limit time.Duration, method, path, key string, body []byte, out any) error {
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, bytes.NewReader(body))
+	if err != nil {
+		return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot make the request: %w", err)
+	}
+	if key != "" {
+		req.Header.Set(wire.HeaderKey, key)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return transportProblem(c.where, err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return transportProblem(c.where, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return answerProblem(c.where, resp.StatusCode, data)
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return pipeline.Problemf(pipeline.ProblemFailed, "agent and client may be of different versions",
+			"cannot read the agent's answer: %w", err)
+	}
+	return nil
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,77 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"pipedeck/pipeline"
+	"pipedeck/remote/agent/wire"
+)
+
+// EnsureOptions configure Ensure. State and Spawn are required.
+type EnsureOptions struct {
+	State wire.State // of the deck, on this machine
+	// Spawn starts a keeper that starts the agent. It may be called when one
+	// is already there, and then changes nothing.
+	Spawn func(ctx context.Context) error
+	Wait  time.Duration // for an agent that is coming; 0: 5 s
+}
+
+// Ensure connects to the deck's agent, and starts one if none answers. When
+// none comes up in time, the Problem carries the last lines of agent.log.
+func Ensure(ctx context.Context, opts EnsureOptions) (*Client, error) {
+	if opts.Wait == 0 {
+		opts.Wait = 5 * time.Second
+	}
+	c, err := Dial(ctx, opts.State.Socket())
+	if err == nil && c.first.KeeperLost {
+		// The agent works, but nobody would start it again.
+		if err := opts.Spawn(ctx); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	if err == nil || !errors.Is(err, ErrNoAgent) {
+		return c, err
+	}
+	wait, cancel := context.WithTimeout(ctx, opts.Wait)
+	defer cancel()
+	if err := opts.Spawn(wait); err != nil {
+		return nil, err
+	}
+	return await(ctx, wait, opts)
+}
+
+// await polls the socket until it answers, the keeper reports that its agents
+// die at start, or wait ends.
+func await(ctx, wait context.Context, opts EnsureOptions) (*Client, error) {
+	for {
+		c, err := Dial(wait, opts.State.Socket())
+		if err == nil || errors.Is(err, ErrVersion) || errors.Is(err, ErrDenied) {
+			return c, err
+		}
+		if ctx.Err() != nil {
+			return nil, transportProblem(opts.State.Socket(), ctx.Err())
+		}
+		if wait.Err() != nil {
+			return nil, startProblem(opts, "cannot start the agent: it does not answer after %s", opts.Wait)
+		}
+		// Once may be chance, such as a lock that was just being given up.
+		rec, held, err := wire.Held(opts.State.KeeperLock())
+		if err == nil && held && rec.State == wire.LockBackoff && rec.Count > 1 {
+			return nil, startProblem(opts, "cannot start the agent: it ends before it answers (%d times)", rec.Count)
+		}
+		pause(wait, 10*time.Millisecond)
+	}
+}
+
+func startProblem(opts EnsureOptions, format string, args ...any) error {
+	lines := wire.LastLines(opts.State.Log(), 5)
+	if lines == "" {
+		lines = "(nothing)"
+	}
+	return problem(pipeline.ProblemUnreachable, "last lines of "+opts.State.Log()+":\n"+strings.TrimSpace(lines),
+		ErrNoAgent, format, args...)
+}
