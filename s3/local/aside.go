@@ -146,7 +146,7 @@ func Restore(a AsideFile) (Outcome, error) {
 	}
 	shelf, err := openRoot(filepath.Dir(a.Path))
 	if err != nil {
-		return Outcome{Status: Vanished, Reason: err.Error()}, nil
+		return Outcome{Status: StatusVanished, Reason: err.Error()}, nil
 	}
 	defer unix.Close(shelf)
 	if strings.HasPrefix(a.slot, slotSwapped) && a.Entry.Kind == KindRegular && IsPlaceholder(a.Entry.ID) {
@@ -154,22 +154,22 @@ func Restore(a AsideFile) (Outcome, error) {
 	}
 	root, err := openRoot(a.Root)
 	if err != nil {
-		return Outcome{Status: Kept, Aside: a.Path, Reason: err.Error()}, nil
+		return Outcome{Status: StatusKept, Aside: a.Path, Reason: err.Error()}, nil
 	}
 	defer unix.Close(root)
 	dir, err := makeDirsBelow(root, dirRel, 0o755)
 	if err != nil {
-		return Outcome{Status: Kept, Aside: a.Path, Reason: err.Error()}, nil
+		return Outcome{Status: StatusKept, Aside: a.Path, Reason: err.Error()}, nil
 	}
 	defer unix.Close(dir)
 	return restoreTo(dir, shelf, base, a), nil
 }
 
 func restoreTo(dir, shelf int, base string, a AsideFile) Outcome {
-	kept := func(reason string) Outcome { return Outcome{Status: Kept, Aside: a.Path, Reason: reason} }
+	kept := func(reason string) Outcome { return Outcome{Status: StatusKept, Aside: a.Path, Reason: reason} }
 	mine, err := statAt(shelf, base)
 	if err != nil {
-		return Outcome{Status: Vanished, Reason: err.Error()}
+		return Outcome{Status: StatusVanished, Reason: err.Error()}
 	}
 	there, err := statAt(dir, base)
 	switch {
@@ -178,12 +178,12 @@ func restoreTo(dir, shelf int, base string, a AsideFile) Outcome {
 		if err := unix.Unlinkat(shelf, base, 0); err != nil {
 			return kept(err.Error())
 		}
-		return Outcome{Status: Restored}
+		return Outcome{Status: StatusRestored}
 	case err == nil && strings.HasPrefix(a.slot, slotSwapped) && standsFor(&there, &mine):
 		if err := swapBack(dir, shelf, base, identityOf(&there)); err != nil {
 			return kept(err.Error())
 		}
-		return Outcome{Status: Restored}
+		return Outcome{Status: StatusRestored}
 	}
 	if err := moveBack(shelf, dir, base); err != nil {
 		if errors.Is(err, unix.EEXIST) {
@@ -191,7 +191,7 @@ func restoreTo(dir, shelf int, base string, a AsideFile) Outcome {
 		}
 		return kept(err.Error())
 	}
-	return Outcome{Status: Restored}
+	return Outcome{Status: StatusRestored}
 }
 
 // dropPlaceholder removes an empty file that was made to take a file's place
@@ -199,17 +199,17 @@ func restoreTo(dir, shelf int, base string, a AsideFile) Outcome {
 func dropPlaceholder(shelf int, base string, a AsideFile) (Outcome, error) {
 	f, err := openAt(shelf, base, a.Rel)
 	if err != nil {
-		return Outcome{Status: Vanished, Reason: err.Error()}, nil
+		return Outcome{Status: StatusVanished, Reason: err.Error()}, nil
 	}
 	defer f.Close()
 	state, _ := f.Writer()
 	if id, err := f.Identity(); err != nil || state == WriterOpen || !IsPlaceholder(id) {
-		return Outcome{Status: Kept, Aside: a.Path, Reason: "a placeholder that is in use"}, nil
+		return Outcome{Status: StatusKept, Aside: a.Path, Reason: "a placeholder that is in use"}, nil
 	}
 	if err := unix.Unlinkat(shelf, base, 0); err != nil {
 		return Outcome{}, pathError("remove", a.Path, err)
 	}
-	return Outcome{Status: Removed, Reason: "a placeholder that was not needed"}, nil
+	return Outcome{Status: StatusRemoved, Reason: "a placeholder that was not needed"}, nil
 }
 
 // moveBack renames from the shelf to dir and never replaces. Where the

@@ -16,13 +16,13 @@ type Status string
 
 // Values of Status. Only after Removed is the content gone.
 const (
-	Removed  Status = "removed"  // unlinked, with Placeholder: replaced by an empty file
-	Changed  Status = "changed"  // not the file that was hashed; at its place
-	Open     Status = "open"     // someone has it open for writing, or that cannot be ruled out yet; at its place
-	Vanished Status = "vanished" // it was not there
-	Denied   Status = "denied"   // may not or must not be removed (permission, hard links, no regular file); at its place
-	Kept     Status = "kept"     // lies aside, its name is taken: see Aside
-	Restored Status = "restored" // of Restore: at its place again
+	StatusRemoved  Status = "removed"  // unlinked, with Placeholder: replaced by an empty file
+	StatusChanged  Status = "changed"  // not the file that was hashed; at its place
+	StatusOpen     Status = "open"     // someone has it open for writing, or that cannot be ruled out yet; at its place
+	StatusVanished Status = "vanished" // it was not there
+	StatusDenied   Status = "denied"   // may not or must not be removed (permission, hard links, no regular file); at its place
+	StatusKept     Status = "kept"     // lies aside, its name is taken: see Aside
+	StatusRestored Status = "restored" // of Restore: at its place again
 )
 
 // Outcome is the status of one removal and why.
@@ -77,7 +77,7 @@ func (r *Remover) Remove(root, rel string, want Identity) (Outcome, error) {
 // Denied: it is a placeholder already.
 func (r *Remover) Placeholder(root, rel string, want Identity) (Outcome, error) {
 	if IsPlaceholder(want) {
-		return Outcome{Status: Denied, Reason: "it is empty already"}, nil
+		return Outcome{Status: StatusDenied, Reason: "it is empty already"}, nil
 	}
 	return r.take(root, rel, want, true)
 }
@@ -118,14 +118,14 @@ func (r *Remover) take(root, rel string, want Identity, placeholder bool) (Outco
 	r.at(PointChecked)
 	if placeholder && m.stand == nil {
 		if err := m.standIn(m.dir); err != nil {
-			return m.back(Outcome{Status: Denied, Reason: err.Error()}), nil
+			return m.back(Outcome{Status: StatusDenied, Reason: err.Error()}), nil
 		}
 	}
 	if err := unix.Unlinkat(m.shelf, m.base, 0); err != nil {
-		return m.back(Outcome{Status: Denied, Reason: err.Error()}), nil
+		return m.back(Outcome{Status: StatusDenied, Reason: err.Error()}), nil
 	}
 	r.at(PointGone)
-	return Outcome{Status: Removed}, nil
+	return Outcome{Status: StatusRemoved}, nil
 }
 
 // open finds the file at its place and the aside folder of its root.
@@ -155,11 +155,11 @@ func (m *removal) open(root string) (Outcome, error) {
 func outcomeOf(err error) (Outcome, error) {
 	switch {
 	case errors.Is(err, ErrVanished), errors.Is(err, ErrNoDir):
-		return Outcome{Status: Vanished, Reason: err.Error()}, nil
+		return Outcome{Status: StatusVanished, Reason: err.Error()}, nil
 	case errors.Is(err, ErrDenied), errors.Is(err, ErrSymlink), errors.Is(err, ErrNotRegular):
-		return Outcome{Status: Denied, Reason: err.Error()}, nil
+		return Outcome{Status: StatusDenied, Reason: err.Error()}, nil
 	case errors.Is(err, unix.EXDEV):
-		return Outcome{Status: Denied, Reason: "it is on another filesystem than its aside folder"}, nil
+		return Outcome{Status: StatusDenied, Reason: "it is on another filesystem than its aside folder"}, nil
 	default:
 		return Outcome{}, err
 	}
@@ -171,21 +171,21 @@ func (m *removal) check(must Identity) Outcome {
 	e, err := m.file.Entry()
 	switch {
 	case err != nil:
-		return Outcome{Status: Denied, Reason: err.Error()}
+		return Outcome{Status: StatusDenied, Reason: err.Error()}
 	case !e.ID.Same(must):
-		return Outcome{Status: Changed, Reason: difference(must, e.ID)}
+		return Outcome{Status: StatusChanged, Reason: difference(must, e.ID)}
 	case e.Nlink > 1:
-		return Outcome{Status: Denied, Reason: fmt.Sprintf("the file has %d names (hard links)", e.Nlink)}
+		return Outcome{Status: StatusDenied, Reason: fmt.Sprintf("the file has %d names (hard links)", e.Nlink)}
 	}
 	switch state, reason := m.file.Writer(); state {
 	case WriterNone:
 		return Outcome{}
 	case WriterOpen:
-		return Outcome{Status: Open, Reason: "open for writing"}
+		return Outcome{Status: StatusOpen, Reason: "open for writing"}
 	case WriterUnknown:
 		// Aside, the ctime is that of the rename: only the first check tells.
 		if m.shelf < 0 && !Settled(must, m.r.now(), m.r.quiet()) {
-			return Outcome{Status: Open, Reason: reason}
+			return Outcome{Status: StatusOpen, Reason: reason}
 		}
 	}
 	return Outcome{}
@@ -197,18 +197,18 @@ func (m *removal) check(must Identity) Outcome {
 func (m *removal) checkAside() Outcome {
 	st, err := statAt(m.shelf, m.base)
 	if err != nil {
-		return Outcome{Status: Denied, Reason: err.Error()}
+		return Outcome{Status: StatusDenied, Reason: err.Error()}
 	}
 	now := identityOf(&st)
 	if !now.SameIgnoringCTime(m.want) {
-		return Outcome{Status: Changed, Reason: difference(m.want, now)}
+		return Outcome{Status: StatusChanged, Reason: difference(m.want, now)}
 	}
 	if out := m.check(now); out.Status != "" {
 		return out
 	}
 	again, err := m.file.Identity()
 	if err != nil || !again.Same(now) {
-		return Outcome{Status: Changed, Reason: difference(now, again)}
+		return Outcome{Status: StatusChanged, Reason: difference(now, again)}
 	}
 	return Outcome{}
 }
@@ -297,7 +297,7 @@ func (m *removal) back(out Outcome) Outcome {
 	if errors.Is(err, unix.EEXIST) {
 		why = "its name is taken"
 	}
-	return Outcome{Status: Kept, Aside: m.place, Reason: out.Reason + "; " + why}
+	return Outcome{Status: StatusKept, Aside: m.place, Reason: out.Reason + "; " + why}
 }
 
 func (m *removal) putBack() error {
