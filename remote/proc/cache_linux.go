@@ -1,0 +1,132 @@
+package proc
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"pipedeck/pipeline"
+)
+
+// launch is what is known of one run directory. Records never change once
+// written, so each is read once.
+type launch struct {
+	dir     string
+	rec     runRecord
+	started *startedRecord
+	exit    *exitRecord
+	reaped  bool                 // the shim saw the last descendant end
+	final   *pipeline.LaunchSeen // nothing can change any more
+
+	endedAt time.Time // when the leader was first seen gone without an exit record
+	cpu     uint64    // ticks
+	read    int64     // bytes, -1 unknown
+	logged  int64     // bytes
+	lost    int       // stragglers at the last scan
+	leader  identity  // found by environment where no start was recorded
+}
+
+// cache holds the launches by run directory and what was seen of processes.
+type cache struct {
+	launches map[string]*launch
+	scanned  time.Time
+	envs     map[identity]mark
+}
+
+// mark is the launch that a process's environment names.
+type mark struct{ launch, deck string }
+
+func newCache() cache {
+	return cache{launches: make(map[string]*launch), envs: make(map[identity]mark)}
+}
+
+// reload finds new run directories and forgets removed ones. A directory
+// without an intent is one whose start was cut short: nothing was started.
+func (h *Host) reload() {
+	found := make(map[string]bool)
+	dirs, _ := filepath.Glob(filepath.Join(h.opt.RunsDir, "*", "*", "*")) // the pattern is valid
+	for _, dir := range dirs {
+		found[dir] = true
+		if _, ok := h.cache.launches[dir]; ok {
+			continue
+		}
+		l := &launch{dir: dir, read: -1}
+		if err := readRecord(filepath.Join(dir, runFile), &l.rec); err != nil {
+			continue
+		}
+		h.cache.launches[dir] = l
+	}
+	for dir := range h.cache.launches {
+		if !found[dir] {
+			delete(h.cache.launches, dir)
+		}
+	}
+}
+
+// update reads the records that were not there before.
+func (l *launch) update() {
+	if l.started == nil {
+		var rec startedRecord
+		if readRecord(filepath.Join(l.dir, startedFile), &rec) == nil {
+			l.started = &rec
+		}
+	}
+	if l.exit == nil {
+		var rec exitRecord
+		if readRecord(filepath.Join(l.dir, exitFile), &rec) == nil {
+			l.exit = &rec
+		}
+	}
+	if !l.reaped {
+		_, err := os.Stat(filepath.Join(l.dir, reapedFile))
+		l.reaped = err == nil
+	}
+}
+
+// newest returns the last launch of one worker, nil if there is none.
+func (h *Host) newest(stage string, rank int) *launch {
+	var best *launch
+	for _, l := range h.cache.launches {
+		if l.rec.Launch.Stage == stage && l.rec.Launch.Rank == rank && (best == nil || l.rec.Seq > best.rec.Seq) {
+			best = l
+		}
+	}
+	return best
+}
+
+// allNewest returns the last launch of every worker, by stage and rank.
+func (h *Host) allNewest() []*launch {
+	best := make(map[string]*launch)
+	for _, l := range h.cache.launches {
+		key := l.rec.Launch.Stage + "/" + strconv.Itoa(l.rec.Launch.Rank)
+		if b := best[key]; b == nil || l.rec.Seq > b.rec.Seq {
+			best[key] = l
+		}
+	}
+	out := make([]*launch, 0, len(best))
+	for _, l := range best {
+		out = append(out, l)
+	}
+	slices.SortFunc(out, func(a, b *launch) int {
+		if a.rec.Launch.Stage != b.rec.Launch.Stage {
+			if a.rec.Launch.Stage < b.rec.Launch.Stage {
+				return -1
+			}
+			return 1
+		}
+		return a.rec.Launch.Rank - b.rec.Launch.Rank
+	})
+	return out
+}
+
+// byID returns a launch by its id, nil if there is none.
+func (h *Host) byID(id string) *launch {
+	for _, l := range h.cache.launches {
+		if l.rec.Launch.ID == id {
+			return l
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package proc
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"pipedeck/pipeline"
+)
+
+// Files of a run directory.
+const (
+	runFile     = "run.json"     // the intent, before anything is started
+	startedFile = "started.json" // who was started
+	exitFile    = "exit.json"    // how the leader ended
+	reapedFile  = "reaped.json"  // no descendant is left
+	lockFile    = "shim.lock"    // held by the shim for its life
+)
+
+// runRecord is the intent of one launch.
+type runRecord struct {
+	Launch pipeline.Launch `json:"launch"`
+	Seq    int64           `json:"seq"` // orders the launches of one worker
+	DeckID string          `json:"deck_id"`
+	BootID string          `json:"boot_id"`
+	PIDNS  uint64          `json:"pid_ns"`
+	Ticks  uint64          `json:"ticks"` // clock of start ticks at At: nothing of this launch is older
+	At     time.Time       `json:"at"`
+}
+
+// identity is one process, beyond the reuse of its pid.
+type identity struct {
+	PID   int    `json:"pid"`
+	Ticks uint64 `json:"start_ticks"`
+}
+
+// startedRecord says who was started, where.
+type startedRecord struct {
+	BootID string    `json:"boot_id"`
+	PIDNS  uint64    `json:"pid_ns"`
+	Shim   identity  `json:"shim"`
+	Worker identity  `json:"worker"`
+	SID    int       `json:"sid"` // session of the worker
+	At     time.Time `json:"at"`
+}
+
+// exitRecord says how the leader ended, or why it never began.
+type exitRecord struct {
+	pipeline.Exit
+	NoExec string `json:"no_exec,omitempty"`
+}
+
+// writeRecord replaces path atomically; it is on disk when it returns.
+func writeRecord(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("cannot encode %s: %w", filepath.Base(path), err)
+	}
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("cannot write record: %w", err)
+	}
+	_, err = f.Write(append(data, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write record %q: %w", path, err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func readRecord(path string, v any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("cannot read record %q: %w", path, err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("cannot sync folder: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("cannot sync folder %q: %w", dir, err)
+	}
+	return nil
+}
