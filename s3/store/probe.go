@@ -9,12 +9,16 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"time"
 
 	"pipedeck/pipeline"
 )
 
-const probeTimeout = 2 * time.Minute
+const (
+	probeTimeout  = 2 * time.Minute
+	throttlePause = 1100 * time.Millisecond
+)
 
 // Profile returns what the endpoint was found to do, probing it on the first
 // call. Callers at the same time share one probe; a failed one is not kept.
@@ -81,19 +85,33 @@ func (p *prober) request(name string) pipeline.PutRequest {
 	}
 }
 
+// put writes an object of the probe. An endpoint that takes one write per
+// second and key (R2) is given that second.
 func (p *prober) put(ctx context.Context, req pipeline.PutRequest) (pipeline.PutResult, error) {
-	p.note(req.Key)
-	return p.c.put(ctx, req, p.form)
+	if !slices.Contains(p.written, req.Key) {
+		p.written = append(p.written, req.Key)
+	}
+	res, err := p.c.put(ctx, req, p.form)
+	var e *pipeline.StoreError
+	if !errors.As(err, &e) || e.Class != pipeline.StoreThrottled {
+		return res, err
+	}
+	select {
+	case <-ctx.Done():
+		return res, err
+	case <-time.After(max(e.RetryAfter, throttlePause)):
+		return p.c.put(ctx, req, p.form)
+	}
 }
 
-// note remembers a key for the clean-up, before it is written.
-func (p *prober) note(key string) {
-	for _, k := range p.written {
-		if k == key {
-			return
-		}
+// lie writes an object with a sum that does not fit, under a name of its own.
+func (p *prober) lie(ctx context.Context, req pipeline.PutRequest) (res pipeline.PutResult, refusal bool, err error) {
+	res, err = p.put(ctx, req)
+	refusal, err = refused(err)
+	if refusal {
+		p.written = slices.DeleteFunc(p.written, func(key string) bool { return key == req.Key })
 	}
-	p.written = append(p.written, key)
+	return res, refusal, err
 }
 
 // refused tells an endpoint's refusal from a failure that says nothing of its
@@ -144,12 +162,12 @@ func (p *prober) plainPut(ctx context.Context) error {
 // wrongMD5 asks whether the endpoint holds the body against Content-MD5. One
 // that takes the lie and answers with it has ETags that prove nothing.
 func (p *prober) wrongMD5(ctx context.Context) error {
-	req := p.request("b")
+	req := p.request("md5")
 	req.MD5[0] ^= 0xff
 	sum := md5.Sum(p.data)
-	res, err := p.put(ctx, req)
-	p.found.ETagIsMD5 = err != nil || res.ETag == hex.EncodeToString(sum[:])
-	p.found.ValidatesMD5, err = refused(err)
+	res, refusal, err := p.lie(ctx, req)
+	p.found.ValidatesMD5 = refusal
+	p.found.ETagIsMD5 = refusal || res.ETag == hex.EncodeToString(sum[:])
 	return err
 }
 
@@ -157,10 +175,10 @@ func (p *prober) wrongChecksum(ctx context.Context) error {
 	if !p.form.checksum {
 		return nil
 	}
-	req := p.request("b")
+	req := p.request("crc")
 	req.CRC32C ^= 1
-	_, err := p.put(ctx, req)
-	p.found.ValidatesChecksum, err = refused(err)
+	_, refusal, err := p.lie(ctx, req)
+	p.found.ValidatesChecksum = refusal
 	return err
 }
 
@@ -180,10 +198,10 @@ func (p *prober) missing(ctx context.Context) error {
 	return err
 }
 
-// conditions writes "c" only if absent, twice, then "a" only over an ETag that
+// conditions writes "b" only if absent, twice, then "a" only over an ETag that
 // it does not have.
 func (p *prober) conditions(ctx context.Context) error {
-	req := p.request("c")
+	req := p.request("b")
 	req.IfNoneMatch = true
 	_, err := p.put(ctx, req)
 	takes := err == nil
@@ -213,7 +231,7 @@ func (p *prober) condition(ctx context.Context, req pipeline.PutRequest) (bool, 
 	return isClass(err, pipeline.StoreExists), nil
 }
 
-// listing looks for "a" and "c" in pages of one object.
+// listing looks for "a" and "b" in pages of one object.
 func (p *prober) listing(ctx context.Context) error {
 	first, err := p.c.List(ctx, pipeline.ListRequest{Prefix: p.base, Max: 1})
 	if err != nil {
@@ -240,9 +258,9 @@ func (p *prober) listing(ctx context.Context) error {
 	return nil
 }
 
-// multipart uploads "c" again, in one part.
+// multipart uploads "b" again, in one part.
 func (p *prober) multipart(ctx context.Context) error {
-	key := p.base + "c"
+	key := p.base + "b"
 	id, err := p.c.CreateMultipart(ctx, key)
 	if err != nil {
 		_, err = refused(err)
@@ -278,18 +296,10 @@ func (p *prober) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	for _, key := range p.written {
-		if p.skipDelete(key) {
-			continue
-		}
 		if err := p.c.Delete(ctx, key); err != nil {
 			return
 		}
 	}
-}
-
-// skipDelete saves the request for "b", which a validating endpoint refused.
-func (p *prober) skipDelete(key string) bool {
-	return key == p.base+"b" && p.found.ValidatesMD5 && (p.found.ValidatesChecksum || !p.form.checksum)
 }
 
 func isClass(err error, class pipeline.StoreClass) bool {
