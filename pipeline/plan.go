@@ -82,6 +82,7 @@ type Loss struct {
 	LostFiles        int64    `json:"lost_files"`
 	LostBytes        int64    `json:"lost_bytes"`
 	RecomputeSeconds *float64 `json:"recompute_seconds"`
+	RecomputeReason  *string  `json:"recompute_reason"` // why that is null
 }
 
 // Safer is an alternative that loses less.

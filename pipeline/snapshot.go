@@ -84,9 +84,10 @@ type GPUSnapshot struct {
 
 // GPUProcess is a process that holds GPU memory.
 type GPUProcess struct {
-	PID      int     `json:"pid"`
-	MemBytes *int64  `json:"mem_bytes"`
-	Worker   *string `json:"worker"` // "stage/rank" when it is ours
+	PID       int     `json:"pid"`
+	MemBytes  *int64  `json:"mem_bytes"`
+	MemReason *string `json:"mem_reason"` // why that is null
+	Worker    *string `json:"worker"`     // "stage/rank" when it is ours
 }
 
 // StageSnapshot is one stage of the spec, in the spec's order.
@@ -99,6 +100,7 @@ type StageSnapshot struct {
 	Skipped          *int64            `json:"skipped"`
 	FailedSamples    *int64            `json:"failed_samples"`
 	Total            *int64            `json:"total"`
+	TotalReason      *string           `json:"total_reason"`
 	SamplesPerSecond *float64          `json:"samples_per_second"`
 	RateReason       *string           `json:"rate_reason"`
 	ETASeconds       *float64          `json:"eta_seconds"`
@@ -168,6 +170,7 @@ type Queue struct {
 	InFlight      int64    `json:"in_flight"`
 	MaxParallel   int      `json:"max_parallel"`
 	OldestSeconds *float64 `json:"oldest_seconds"`
+	OldestReason  *string  `json:"oldest_reason"` // why that is null
 }
 
 // CoverageCounts splits the local files of an output by what the store

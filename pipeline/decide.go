@@ -1,0 +1,467 @@
+package pipeline
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"pipedeck/pipeline/spec"
+)
+
+const (
+	planLife = 15 * time.Minute
+	// stopMargin is what a stop may take beyond the grace: two escalations and
+	// the proof, with the driver slow to give memory back.
+	stopMargin     = 95 * time.Second
+	startTimeout   = 60 * time.Second
+	doneSetTimeout = 10 * time.Minute
+	settleTimeout  = 24 * time.Hour
+	pauseTimeout   = 30 * time.Second
+)
+
+// artifactsTarget stands for the deck's artifacts in Step.On.
+const artifactsTarget = "artifacts"
+
+// Decide makes the plan for an intent from what was observed; it changes
+// nothing and the same arguments give the same plan. A target that does not
+// exist or a verb that has no plan is a usage Problem; a precondition that
+// does not hold makes a plan that is not executable.
+func Decide(sp *spec.Spec, s Snapshot, in Intent, now time.Time, id string) (Plan, error) {
+	d := decision{sp: sp, in: in}
+	if len(s.Nodes) > 0 {
+		d.node = s.Nodes[0]
+	}
+	d.plan = Plan{
+		Schema: SchemaVersion, ID: id, Action: in.Verb, Target: in.Target, Deck: sp.Deck, Node: d.node.Name,
+		MadeAt: wireTime(now), ExpiresAt: wireTime(now.Add(planLife)), Blocked: []string{}, Steps: []Step{},
+	}
+	if err := d.decide(); err != nil {
+		return Plan{}, err
+	}
+	d.plan.Executable = len(d.plan.Blocked) == 0
+	d.plan.Undo.Reason = ptr(undoReason(in.Verb))
+	if d.plan.Loss.RecomputeSeconds == nil {
+		d.plan.Loss.RecomputeReason = ptr("nothing is lost")
+	}
+	d.plan.Fingerprint = d.fingerprint()
+	return d.plan, nil
+}
+
+// decision is one Decide under way.
+type decision struct {
+	sp   *spec.Spec
+	node NodeSnapshot
+	in   Intent
+	plan Plan
+}
+
+func (d *decision) decide() error {
+	switch d.in.Verb {
+	case VerbStart, VerbStop, VerbRestart:
+		return d.decideWorkers()
+	case VerbSettle:
+		return d.settle()
+	case VerbPause, VerbResume:
+		return d.pause()
+	case VerbPush:
+		return d.push()
+	default:
+		return d.usage("the verbs are start, stop, restart, settle, pause, resume and push",
+			"no plan is known for this verb")
+	}
+}
+
+func (d *decision) usage(hint, format string, args ...any) error {
+	what := string(d.in.Verb)
+	if d.in.Target != "" {
+		what += " " + d.in.Target
+	}
+	return Problemf(ProblemUsage, hint, "cannot plan %q: %s", what, fmt.Sprintf(format, args...))
+}
+
+func (d *decision) step(kind StepKind, timeout time.Duration, proof string, on ...string) {
+	d.plan.Steps = append(d.plan.Steps, Step{
+		N: len(d.plan.Steps) + 1, Kind: kind, On: append([]string{}, on...), TimeoutSeconds: timeout.Seconds(), Proof: proof,
+	})
+}
+
+// target is a stage, or one worker of it (rank >= 0).
+type target struct {
+	st   *spec.Stage
+	seen StageSnapshot
+	rank int
+}
+
+func (t target) on() string {
+	if t.rank < 0 {
+		return t.st.Name
+	}
+	return t.st.Name + "/" + strconv.Itoa(t.rank)
+}
+
+// workers lists the snapshot's workers that the target covers.
+func (t target) workers() []WorkerSnapshot {
+	if t.rank < 0 {
+		return t.seen.Workers
+	}
+	i := slices.IndexFunc(t.seen.Workers, func(w WorkerSnapshot) bool { return w.Rank == t.rank })
+	if i < 0 {
+		return nil
+	}
+	return t.seen.Workers[i : i+1]
+}
+
+func (d *decision) find() (target, error) {
+	name, rest, isWorker := strings.Cut(d.in.Target, "/")
+	t := target{rank: -1}
+	names := []string{}
+	for i := range d.sp.Stages {
+		names = append(names, d.sp.Stages[i].Name)
+		if d.sp.Stages[i].Name == name {
+			t.st = &d.sp.Stages[i]
+		}
+	}
+	if t.st == nil {
+		return t, d.usage(suggest(name, names), "the spec has no stage %q; it has %s", name, strings.Join(names, ", "))
+	}
+	for _, s := range d.node.Stages {
+		if s.Name == name {
+			t.seen = s
+		}
+	}
+	if !isWorker {
+		return t, nil
+	}
+	rank, err := strconv.Atoi(rest)
+	if err != nil || rank < 0 || strconv.Itoa(rank) != rest {
+		return t, d.usage("a worker is named STAGE/RANK, for example "+name+"/0", "%q is no rank", rest)
+	}
+	t.rank = rank
+	if len(t.workers()) == 0 {
+		return t, d.noRank(t)
+	}
+	return t, nil
+}
+
+func (d *decision) noRank(t target) error {
+	if len(t.seen.Workers) == 0 {
+		return d.usage("pipedeck start "+t.st.Name, "stage %q has no workers yet; start it first", t.st.Name)
+	}
+	ids := []string{}
+	for _, w := range t.seen.Workers {
+		ids = append(ids, w.ID)
+	}
+	return d.usage("the workers are "+strings.Join(ids, ", "), "stage %q has no rank %d", t.st.Name, t.rank)
+}
+
+func (d *decision) decideWorkers() error {
+	t, err := d.find()
+	if err != nil {
+		return err
+	}
+	switch d.in.Verb {
+	case VerbStart:
+		d.start(t)
+	case VerbStop:
+		d.stop(t)
+	default:
+		d.restart(t)
+	}
+	return nil
+}
+
+// start of a running stage brings back only what ended for good, so on a
+// healthy one it does nothing.
+func (d *decision) start(t target) {
+	on := []string{t.on()}
+	if t.rank >= 0 || isActive(t.seen.State) {
+		on = missingWorkers(t)
+	}
+	if len(on) == 0 {
+		return
+	}
+	d.startable(t)
+	d.startSteps(t, on)
+}
+
+func isActive(s StageState) bool {
+	switch s {
+	case StageStarting, StageRunning, StagePausing, StagePaused, StageUnknown:
+		return true
+	}
+	return false
+}
+
+// missingWorkers are those that start can bring back: ended and not done. On
+// a stage that is active, one whose restart is on its way comes by itself.
+func missingWorkers(t target) []string {
+	var ids []string
+	for _, w := range t.workers() {
+		switch w.State {
+		case WorkerExited, WorkerFailed, WorkerOOM, WorkerLost:
+			ids = append(ids, w.ID)
+		case WorkerDone:
+			if t.rank >= 0 {
+				ids = append(ids, w.ID)
+			}
+		}
+	}
+	return ids
+}
+
+func (d *decision) startSteps(t target, on []string) {
+	if t.st.DoneSet != nil {
+		d.step(StepDoneSet, doneSetTimeout, "the file lists every id that is stored or complete on the disk", t.st.Name)
+	}
+	d.step(StepStartWorkers, startTimeout, "each worker is alive under its recorded identity, or ended with 0", on...)
+}
+
+// startable collects what forbids a start, as far as it is known: the agent
+// looks again when it starts.
+func (d *decision) startable(t target) {
+	block := func(format string, args ...any) {
+		d.plan.Blocked = append(d.plan.Blocked, fmt.Sprintf(format, args...))
+	}
+	if t.st.Launcher == spec.LauncherSlurm {
+		block("stage %q is launched through Slurm, which this agent does not drive", t.st.Name)
+	}
+	if len(t.st.Services) > 0 {
+		block("stage %q needs its service %q, which this agent does not start", t.st.Name, t.st.Services[0].Name)
+	}
+	if t.seen.State == StageStopping || t.seen.State == StageDraining {
+		block("stage %q is being stopped; wait until it is stopped", t.st.Name)
+	}
+	if d.holdsGPUs(t.st) {
+		d.freeGPUs(t.st, block)
+	}
+}
+
+func (d *decision) holdsGPUs(st *spec.Stage) bool { return wantsGPUs(st) }
+
+func wantsGPUs(st *spec.Stage) bool {
+	g := st.Workers.GPUs
+	return st.Workers.PerGPU > 0 || g.All || len(g.Indexes) > 0 || len(g.UUIDs) > 0
+}
+
+// freeGPUs blocks on GPUs that a living worker of another stage holds.
+func (d *decision) freeGPUs(st *spec.Stage, block func(string, ...any)) {
+	wanted := func(w WorkerSnapshot) bool {
+		if w.GPU == nil {
+			return false
+		}
+		g := st.Workers.GPUs
+		return st.Workers.PerGPU > 0 || g.All || slices.Contains(g.Indexes, *w.GPU) ||
+			(w.GPUUUID != nil && slices.Contains(g.UUIDs, *w.GPUUUID))
+	}
+	for _, other := range d.node.Stages {
+		if other.Name == st.Name {
+			continue
+		}
+		for _, w := range other.Workers {
+			if w.PID != nil && wanted(w) {
+				block("GPU %d is held by %s; stop it first", *w.GPU, w.ID)
+			}
+		}
+	}
+}
+
+func (d *decision) stop(t target) {
+	if !d.stoppable(t) {
+		return
+	}
+	d.stopStep(t)
+	d.plan.Confirm = ptr(d.sp.Deck)
+	if t.rank >= 0 {
+		d.plan.Confirm = ptr("y")
+	}
+}
+
+// stoppable is false where nothing lives and nothing would start by itself.
+func (d *decision) stoppable(t target) bool {
+	if t.rank >= 0 {
+		w := t.workers()[0]
+		return w.PID != nil || (w.State != WorkerDone && isActive(t.seen.State))
+	}
+	switch t.seen.State {
+	case "", StageIdle, StageStopped, StageDone:
+		return slices.ContainsFunc(t.seen.Workers, func(w WorkerSnapshot) bool { return w.PID != nil })
+	}
+	return true
+}
+
+func (d *decision) stopStep(t target) {
+	proof := "process set empty twice, exit recorded"
+	if d.holdsGPUs(t.st) {
+		proof += ", GPU memory at baseline on two reads"
+	}
+	d.step(StepStopWorkers, t.st.Workers.Stop.Grace+stopMargin, proof, t.on())
+}
+
+func (d *decision) restart(t target) {
+	if d.stoppable(t) {
+		d.stop(t)
+	}
+	d.startable(t)
+	d.startSteps(t, []string{t.on()})
+}
+
+func (d *decision) settle() error {
+	if d.in.Target == artifactsTarget && len(d.sp.Artifacts) > 0 {
+		return d.push()
+	}
+	names, err := d.outputs()
+	if err != nil {
+		return err
+	}
+	if d.node.UploadsPaused {
+		d.plan.Blocked = append(d.plan.Blocked, "uploads are paused; `pipedeck resume` first")
+	}
+	d.step(StepSettle, settleTimeout, "every complete local file is stored, nothing is queued or in flight", names...)
+	return nil
+}
+
+// outputs resolves an output by its full name, by a bare name that is unique,
+// or by a stage that has some.
+func (d *decision) outputs() ([]string, error) {
+	var all, bare, staged []string
+	for _, st := range d.sp.Stages {
+		for _, o := range st.Outputs {
+			full := st.Name + "/" + o.Name
+			all = append(all, full)
+			switch d.in.Target {
+			case full:
+				return []string{full}, nil
+			case o.Name:
+				bare = append(bare, full)
+			case st.Name:
+				staged = append(staged, full)
+			}
+		}
+	}
+	switch {
+	case len(bare) == 1:
+		return bare, nil
+	case len(bare) > 1:
+		return nil, d.usage("name it in full", "the name is not unique: %s", strings.Join(bare, ", "))
+	case len(staged) > 0:
+		return staged, nil
+	case len(all) == 0:
+		return nil, d.usage("", "the spec has no outputs")
+	}
+	return nil, d.usage(suggest(d.in.Target, all), "the spec has no output %q; it has %s", d.in.Target, strings.Join(all, ", "))
+}
+
+func (d *decision) pause() error {
+	if d.in.Target != "" {
+		return d.usage("pipedeck "+string(d.in.Verb), "it takes no name: all uploads are meant")
+	}
+	on := d.in.Verb == VerbPause
+	if d.node.UploadsPaused == on {
+		return nil
+	}
+	if on {
+		d.step(StepPause, pauseTimeout, "no upload begins; workers go on")
+		return nil
+	}
+	d.step(StepResume, pauseTimeout, "uploads go on")
+	return nil
+}
+
+func (d *decision) push() error {
+	if d.in.Verb == VerbPush && d.in.Target != "" && d.in.Target != artifactsTarget {
+		return d.usage("pipedeck artifacts push", "it takes no name: all artifacts are meant")
+	}
+	if len(d.sp.Artifacts) == 0 {
+		return d.usage("list them under `artifacts:` in the spec", "the spec has no artifacts")
+	}
+	if d.node.UploadsPaused {
+		d.plan.Blocked = append(d.plan.Blocked, "uploads are paused; `pipedeck resume` first")
+	}
+	d.step(StepSettle, settleTimeout, "every artifact is stored as it is now", artifactsTarget)
+	return nil
+}
+
+func undoReason(v Verb) string {
+	switch v {
+	case VerbStart:
+		return "nothing is moved; stop ends the workers"
+	case VerbStop:
+		return "nothing is moved; start begins the workers again"
+	case VerbRestart:
+		return "nothing is moved; the workers skip what is done"
+	case VerbPause:
+		return "nothing is moved; resume lets uploads go on"
+	case VerbResume:
+		return "nothing is moved; pause holds uploads again"
+	default:
+		return "nothing is lost: what is stored stays stored"
+	}
+}
+
+// fingerprint is a hash of what the plan rests on: which worker processes
+// live, and whether uploads are paused.
+func (d *decision) fingerprint() string {
+	type seen struct {
+		ID      string
+		PID     *int
+		Started *time.Time
+		Ended   bool
+	}
+	basis := struct {
+		Spec    string
+		Intent  Intent
+		Paused  bool
+		Steps   []Step
+		Workers []seen
+	}{Spec: d.sp.Hash, Intent: d.in, Paused: d.node.UploadsPaused, Steps: d.plan.Steps}
+	for _, st := range d.node.Stages {
+		for _, w := range st.Workers {
+			basis.Workers = append(basis.Workers, seen{w.ID, w.PID, w.StartedAt, w.ExitCode != nil})
+		}
+	}
+	raw, err := json.Marshal(basis)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:8])
+}
+
+// suggest is the hint for a name that does not exist.
+func suggest(typed string, names []string) string {
+	best, at := 1+len(typed)/3, ""
+	for _, n := range names {
+		if d := distance(typed, n); d <= best {
+			best, at = d-1, n
+		}
+	}
+	if at == "" {
+		return ""
+	}
+	return "did you mean " + strconv.Quote(at) + "?"
+}
+
+// distance is the number of edits between two short names.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diag := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diag, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diag+cost)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,132 @@
+package pipeline
+
+import (
+	"fmt"
+)
+
+// maxReasons bounds the list of what is wrong.
+const maxReasons = 50
+
+// diagnosis collects what is wrong with a deck, the failures first.
+type diagnosis struct {
+	failed, degraded []string
+}
+
+func (d *diagnosis) fail(format string, args ...any) {
+	d.failed = append(d.failed, fmt.Sprintf(format, args...))
+}
+
+func (d *diagnosis) degrade(format string, args ...any) {
+	d.degraded = append(d.degraded, fmt.Sprintf(format, args...))
+}
+
+// judgeHealth is the worst state of a node's parts, with every reason. A deck
+// where nothing runs and nothing is broken is healthy.
+func judgeHealth(n NodeSnapshot) (Health, []string) {
+	var d diagnosis
+	busy := map[string]bool{} // GPUs of stages that should run, by UUID
+	needsGPU := false
+	for _, st := range n.Stages {
+		d.stage(st)
+		if !shouldRun(st.State) {
+			continue
+		}
+		for _, w := range st.Workers {
+			if w.GPUUUID != nil {
+				busy[*w.GPUUUID] = true
+				needsGPU = true
+			}
+		}
+	}
+	d.gpus(n, busy, needsGPU)
+	if n.Artifacts != nil {
+		d.output(*n.Artifacts, n.Artifacts.Name)
+	}
+	for _, disk := range n.Disks {
+		d.disk(disk)
+	}
+	reasons := append(append([]string{}, d.failed...), d.degraded...)
+	if more := len(reasons) - maxReasons; more > 0 {
+		reasons = append(reasons[:maxReasons:maxReasons], fmt.Sprintf("and %d more", more))
+	}
+	switch {
+	case len(d.failed) > 0:
+		return Failed, reasons
+	case len(d.degraded) > 0:
+		return Degraded, reasons
+	}
+	return Healthy, reasons
+}
+
+func shouldRun(s StageState) bool {
+	switch s {
+	case StageStarting, StageRunning, StagePausing, StagePaused, StageFailed, StageUnknown:
+		return true
+	}
+	return false
+}
+
+func (d *diagnosis) stage(st StageSnapshot) {
+	switch st.State {
+	case StageFailed:
+		d.fail("stage %s: %s", st.Name, orElse(st.StateReason, "failed"))
+	case StageUnknown:
+		d.degrade("stage %s: %s", st.Name, orElse(st.StateReason, "unknown"))
+	}
+	if shouldRun(st.State) {
+		for _, w := range st.Workers {
+			d.worker(w)
+		}
+	}
+	for _, o := range st.Outputs {
+		d.output(o, st.Name+"/"+o.Name)
+	}
+}
+
+func (d *diagnosis) worker(w WorkerSnapshot) {
+	switch w.State {
+	case WorkerStalled, WorkerFailed, WorkerOOM, WorkerLost, WorkerExited:
+		d.degrade("worker %s: %s, %s", w.ID, w.State, orElse(w.StateReason, "no reason is known"))
+	case WorkerInit:
+		if w.Restarts > 0 {
+			d.degrade("worker %s: restarting", w.ID)
+		}
+	}
+}
+
+func (d *diagnosis) output(o OutputSnapshot, name string) {
+	if o.State == OutputBlocked {
+		d.degrade("output %s: uploads blocked: %s", name, orElse(o.StateReason, "no reason is known"))
+	}
+	if n := valueOf(o.FailedFiles); n > 0 {
+		d.degrade("output %s: %d files failed", name, n)
+	}
+	if o.Coverage != nil && o.Coverage.Mismatched > 0 {
+		d.degrade("output %s: %d files differ from the object of the same name", name, o.Coverage.Mismatched)
+	}
+}
+
+func (d *diagnosis) gpus(n NodeSnapshot, busy map[string]bool, needed bool) {
+	if needed && n.GPUSource.Kind == sourceNone {
+		d.degrade("no GPU readings: %s", orElse(n.GPUSource.Reason, "no source was found"))
+	}
+	for _, g := range n.GPUs {
+		if g.State != GPULost {
+			continue
+		}
+		if busy[g.UUID] {
+			d.fail("GPU %d: lost: %s", g.Index, orElse(g.StateReason, "the driver does not reach it"))
+		} else {
+			d.degrade("GPU %d: lost: %s", g.Index, orElse(g.StateReason, "the driver does not reach it"))
+		}
+	}
+}
+
+func (d *diagnosis) disk(k DiskSnapshot) {
+	switch {
+	case nearlyFull(k.FreeBytes, k.TotalBytes):
+		d.degrade("disk %s: nearly full, %s free", k.Path, humanBytes(*k.FreeBytes))
+	case k.FullInSeconds != nil && *k.FullInSeconds < soonFull.Seconds():
+		d.degrade("disk %s: full in %.0f min", k.Path, *k.FullInSeconds/60)
+	}
+}

@@ -1,0 +1,277 @@
+package pipeline
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"pipedeck/pipeline/spec"
+)
+
+// stageCounts is how far a stage is. Where a count is nil, why says so.
+type stageCounts struct {
+	done, skipped, failed, total *int64
+	why, whyTotal                string
+}
+
+// counts adds up the declared source over the ranks. Distinct sample ids that
+// are stored or complete outrank it: a script that starts again may count from
+// zero.
+func (s *stageWorld) counts() stageCounts {
+	c := s.declaredCounts()
+	ids, exact := s.outputCount()
+	switch {
+	case c.done == nil && ids != nil:
+		c.done = ids
+		if s.declares() {
+			c.why = "counted by output files: " + c.why
+		} else {
+			c.why = ""
+		}
+	case c.done != nil && ids != nil && exact && *ids > *c.done:
+		c.done = ids
+	}
+	if s.sp.Total > 0 {
+		c.total, c.whyTotal = ptr(s.sp.Total), ""
+	}
+	if c.total == nil && c.whyTotal == "" {
+		c.whyTotal = "neither the spec nor the progress source tells the total"
+	}
+	return c
+}
+
+func (s *stageWorld) declares() bool { return s.sp.Progress != (spec.Progress{}) }
+
+func (s *stageWorld) declaredCounts() stageCounts {
+	c := stageCounts{why: "no count yet"}
+	if !s.declares() {
+		c.skipped, c.failed = ptr(int64(0)), ptr(int64(0))
+		c.why = "the output directory was not looked at yet"
+		return c
+	}
+	if s.whole.any {
+		c.done, c.total = s.whole.done, s.whole.total
+		c.skipped, c.failed = s.orZero(s.whole.skipped, s.sp.Progress.Skipped), s.orZero(s.whole.failed, s.sp.Progress.Failed)
+		c.why = s.whole.err
+		return c
+	}
+	c.skipped, c.failed = s.orZero(nil, s.sp.Progress.Skipped), s.orZero(nil, s.sp.Progress.Failed)
+	c.why = ""
+	totals := 0
+	ranks := s.ranks()
+	for _, rank := range ranks {
+		wk := s.workers[rank]
+		if wk == nil || wk.source.done == nil {
+			if c.why == "" {
+				c.why = fmt.Sprintf("%s has told no count yet", s.id(rank))
+			}
+			continue
+		}
+		src := &wk.source
+		if src.err != "" && c.why == "" {
+			c.why = fmt.Sprintf("%s: last known count, %s", s.id(rank), src.err)
+		}
+		c.done = sum(c.done, src.done)
+		c.skipped, c.failed = sum(c.skipped, src.skipped), sum(c.failed, src.failed)
+		if src.total != nil {
+			c.total = sum(c.total, src.total)
+			totals++
+		}
+	}
+	if totals < len(ranks) {
+		c.total = nil
+		if totals > 0 {
+			c.whyTotal = "not every worker has told its total yet"
+		}
+	}
+	if len(ranks) == 0 {
+		c.why = "not started"
+	}
+	return c
+}
+
+// orZero: a count that the spec names no key for is not counted, so it is 0.
+func (s *stageWorld) orZero(n *int64, key string) *int64 {
+	if n == nil && key == "" {
+		return ptr(int64(0))
+	}
+	return n
+}
+
+func sum(a, b *int64) *int64 {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	return ptr(saturate(*a, *b))
+}
+
+// outputCount is the done count by files. exact: by distinct sample ids, of
+// which a sample counts when every output with ids has it.
+func (s *stageWorld) outputCount() (n *int64, exact bool) {
+	var files *int64
+	for i, out := range s.outputs {
+		if out.reading == nil {
+			continue
+		}
+		ids := count(out.reading.DoneIDs)
+		if ids == nil {
+			continue
+		}
+		if s.sp.Outputs[i].ID == "" {
+			files = sum(files, ids)
+			continue
+		}
+		if !exact || *ids < *n {
+			n, exact = ids, true
+		}
+	}
+	if exact {
+		return n, true
+	}
+	return files, false
+}
+
+// left is how many samples are not accounted for, nil without a total.
+func (c stageCounts) left() *int64 {
+	if c.total == nil || c.done == nil {
+		return nil
+	}
+	return ptr(max(0, *c.total-saturate(*c.done, valueOf(c.skipped), valueOf(c.failed))))
+}
+
+// tally is the states of a stage's workers, counted.
+type tally struct {
+	all, alive, done, coming, draining, young, stalled int
+}
+
+func (w *World) tally(st *stageWorld, states map[int]WorkerState) tally {
+	var t tally
+	for rank, state := range states {
+		t.all++
+		switch state {
+		case WorkerInit:
+			t.coming++
+		case WorkerLoading:
+			t.alive++
+			t.young++
+		case WorkerRunning, WorkerIdle, WorkerWaiting:
+			t.alive++
+		case WorkerStalled:
+			t.alive++
+			t.stalled++
+		case WorkerDraining:
+			t.alive++
+			t.draining++
+		case WorkerDone:
+			t.done++
+		case WorkerExited, WorkerOOM, WorkerLost:
+			wk := st.workers[rank]
+			if wk != nil && wk.seen != nil && wk.seen.State == ProcRunning {
+				t.alive++ // its GPU is lost
+			} else if want := st.want.Workers[rank]; want.Held == "" && !want.Stopping {
+				t.coming++
+			}
+		}
+	}
+	return t
+}
+
+// judgeStage returns the state of a stage. known is false while its processes
+// cannot be observed.
+func judgeStage(want Want, grace time.Duration, stopSent, now time.Time, t tally, known bool) (StageState, string) {
+	if !known && (want == WantRunning || t.all > 0) {
+		return StageUnknown, "its processes cannot be observed"
+	}
+	switch want {
+	case WantRunning:
+		return judgeWanted(t)
+	case WantStopped:
+		if t.alive == 0 {
+			return StageStopped, ""
+		}
+		if !stopSent.IsZero() && now.Sub(stopSent) <= grace {
+			return StageDraining, fmt.Sprintf("%d of %d workers are left", t.alive, t.all)
+		}
+		return StageStopping, fmt.Sprintf("%d of %d workers are left", t.alive, t.all)
+	}
+	if t.alive > 0 {
+		return StageRunning, "its workers live, though it was not started by this deck"
+	}
+	return StageIdle, ""
+}
+
+func judgeWanted(t tally) (StageState, string) {
+	switch {
+	case t.all > 0 && t.done == t.all:
+		return StageDone, ""
+	case t.alive > 0 && t.draining == t.alive && t.coming == 0:
+		return StageDraining, ""
+	case t.alive > t.young:
+		return StageRunning, ""
+	case t.young > 0:
+		return StageStarting, "no worker has produced yet"
+	case t.coming > 0 || t.all == 0:
+		return StageStarting, "no worker lives yet"
+	}
+	return StageFailed, "no worker lives, and none will be started again by itself"
+}
+
+// eta returns the seconds until a stage is done, or why that is not known.
+func (w *World) eta(st *stageWorld, state StageState, t tally, c stageCounts, now time.Time) (*float64, string) {
+	switch state {
+	case StageIdle:
+		return nil, "not started"
+	case StageStopped, StageStopping, StageDraining:
+		return nil, "stopped"
+	case StageDone:
+		return nil, "done"
+	case StageFailed:
+		return nil, "no worker is running"
+	case StageUnknown:
+		return nil, reasonStale
+	}
+	left := c.left()
+	switch {
+	case c.total == nil:
+		return nil, "total unknown"
+	case left != nil && *left == 0:
+		return nil, "done"
+	case !st.produced || left == nil:
+		return nil, "no output yet"
+	case t.alive == 0:
+		return nil, "no worker is running"
+	case t.stalled == t.alive:
+		return nil, "stalled"
+	}
+	rate, why := st.rate.long(now)
+	switch {
+	case rate == nil:
+		return nil, why
+	case st.rate.span() < etaSpan:
+		return nil, "too little history"
+	case *rate <= 0:
+		return nil, "rate is zero"
+	}
+	if eta := finite(ptr(math.Round(float64(*left) / *rate))); eta != nil {
+		return eta, ""
+	}
+	return nil, "rate is zero"
+}
+
+// stageRate is the rate to show, or why there is none.
+func (s *stageWorld) stageRate(state StageState, now time.Time) (*float64, string) {
+	switch state {
+	case StageIdle:
+		return nil, "not started"
+	case StageStopped:
+		return nil, "stopped"
+	case StageDone:
+		return nil, "done"
+	case StageUnknown:
+		return nil, reasonStale
+	}
+	return s.rate.short(now)
+}

@@ -1,0 +1,95 @@
+package pipeline
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func orElse(s *string, other string) string {
+	if s == nil || *s == "" {
+		return other
+	}
+	return *s
+}
+
+// text returns a pointer to cleaned text, nil for none.
+func text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return ptr(shorten(Clean(s), maxEventBytes))
+}
+
+// finite drops what is no number, or negative where nothing can be.
+func finite(f *float64) *float64 {
+	if f == nil || math.IsNaN(*f) || math.IsInf(*f, 0) || *f < 0 {
+		return nil
+	}
+	return ptr(*f)
+}
+
+// count drops a negative number: nothing that is counted here can be.
+func count(n *int64) *int64 {
+	if n == nil || *n < 0 {
+		return nil
+	}
+	return ptr(*n)
+}
+
+// wireTime is t in UTC, or the zero time if JSON could not carry it.
+func wireTime(t time.Time) time.Time {
+	t = t.UTC()
+	if y := t.Year(); y < 1 || y > 9998 {
+		return time.Time{}
+	}
+	return t
+}
+
+// moment is wireTime for an optional time.
+func moment(t time.Time) *time.Time {
+	t = wireTime(t)
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// age is the time since at in seconds, never negative; nil if at is unknown.
+func age(now, at time.Time) *float64 {
+	if at.IsZero() {
+		return nil
+	}
+	return ptr(max(0, math.Round(now.Sub(at).Seconds()*1000)/1000))
+}
+
+// humanBytes is a size for a sentence: decimal units, one digit.
+func humanBytes(n int64) string {
+	f, unit := float64(n), 0
+	units := []string{"bytes", "kB", "MB", "GB", "TB", "PB", "EB"}
+	for math.Abs(f) >= 999.95 && unit < len(units)-1 {
+		f /= 1000
+		unit++
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%.1f %s", f, units[unit])
+}
+
+// humanTime is a duration for a sentence, in its largest two units.
+func humanTime(d time.Duration) string {
+	s := int64(max(0, d) / time.Second)
+	switch {
+	case s < 120:
+		return fmt.Sprintf("%d s", s)
+	case s < 2*3600:
+		return fmt.Sprintf("%d min", s/60)
+	case s < 48*3600:
+		return fmt.Sprintf("%d h %d min", s/3600, s/60%60)
+	default:
+		return fmt.Sprintf("%d days", s/86400)
+	}
+}
