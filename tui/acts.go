@@ -1,0 +1,230 @@
+package tui
+
+import (
+	"strings"
+	"time"
+
+	"pipedeck/pipeline"
+)
+
+func nextPane(d int) func(*model) []effect {
+	return func(m *model) []effect {
+		m.ui.focus = paneID((int(m.ui.focus)-1+d+3)%3 + 1)
+		return nil
+	}
+}
+
+func toPane(id paneID) func(*model) []effect {
+	return func(m *model) []effect { m.ui.focus = id; return nil }
+}
+
+func zoom(m *model) []effect {
+	m.ui.zoom = !m.ui.zoom
+	return nil
+}
+
+// scroll moves what is on top: the view, or on the board the focused pane.
+func (m *model) scroll(mv move) {
+	page := max(1, m.size.h-4)
+	if s, ok := m.ui.top().(scroller); ok {
+		s.scroll(&m.ui, mv, page)
+		return
+	}
+	if m.ui.top() != nil {
+		return
+	}
+	if m.ui.focus == paneEvents {
+		m.scrollEvents(mv, page/2)
+		return
+	}
+	rows := m.board().rows
+	if len(rows) == 0 {
+		return
+	}
+	at := 0
+	for i, r := range rows {
+		if r.key == m.ui.selected {
+			at = i
+		}
+	}
+	m.ui.selected = rows[mv.offset(at, len(rows)-1, page/2)].key
+}
+
+// scrollEvents moves through the events; the newest is on top, so down goes
+// back in time and "end" returns to the newest.
+func (m *model) scrollEvents(mv move, page int) {
+	last := max(0, len(shownEvents(&m.ui))-1)
+	switch mv {
+	case moveEnd, moveTop:
+		m.ui.back = 0
+	default:
+		m.ui.back = mv.offset(m.ui.back, last, page)
+	}
+}
+
+// chosen returns the selected row of the workers pane.
+func (m *model) chosen() (row, bool) {
+	for _, r := range m.board().rows {
+		if r.key == m.ui.selected {
+			return r, true
+		}
+	}
+	return row{}, false
+}
+
+func hasRow(m *model) string {
+	if _, ok := m.chosen(); !ok {
+		return "no row is chosen"
+	}
+	return ""
+}
+
+func hasWorker(m *model) string {
+	if r, ok := m.chosen(); !ok || r.worker == nil {
+		return "no worker is chosen"
+	}
+	return ""
+}
+
+func openDetail(m *model) []effect {
+	m.ui.open(&detailView{key: m.ui.selected})
+	return nil
+}
+
+func openLog(m *model) []effect {
+	r, _ := m.chosen()
+	return m.showLog(r.worker.ID)
+}
+
+func (m *model) showLog(worker string) []effect {
+	m.logGen++
+	v := newLogView(worker, m.logGen)
+	m.ui.open(v)
+	return []effect{v.read()}
+}
+
+func openFailures(m *model) []effect {
+	m.ui.open(&failuresView{})
+	return nil
+}
+
+func openHelp(m *model) []effect {
+	if _, ok := m.ui.top().(*helpView); ok {
+		m.ui.close()
+		return nil
+	}
+	where := onBoard
+	if v := m.ui.top(); v != nil {
+		where = v.scope()
+	}
+	m.ui.open(newHelp(m, where))
+	return nil
+}
+
+func askFilter(m *model) []effect {
+	before := m.ui.filter
+	m.ui.focus = paneEvents
+	m.ui.prompt = &prompt{
+		label: "filter events: ", text: before,
+		live:  func(m *model, text string) { m.ui.filter, m.ui.back = text, 0 },
+		done:  func(m *model, text string) []effect { m.ui.filter = text; return nil },
+		abort: func(m *model) { m.ui.filter = "" },
+	}
+	return nil
+}
+
+func copyRow(m *model) []effect {
+	r, _ := m.chosen()
+	var b strings.Builder
+	paintLine(&b, workerLine(cellInput{b: m.board(), u: &m.ui, r: r, top: 1}, columns(24)), ThemeMono.codes())
+	m.ui.say(plain, "copied the row (needs a terminal that takes OSC 52)")
+	return []effect{copyEffect{strings.Join(strings.Fields(clean(b.String()+" "+r.reason)), " ")}}
+}
+
+func askUploads(m *model) []effect {
+	verb := pipeline.VerbPause
+	if m.board().node.UploadsPaused {
+		verb = pipeline.VerbResume
+	}
+	m.askYes(string(verb)+" uploads?", func(*model) []effect {
+		return []effect{planEffect{intent: pipeline.Intent{Verb: verb}, quiet: true}}
+	})
+	return nil
+}
+
+func retryLink(m *model) []effect {
+	if m.linked() != "" {
+		m.ui.say(plain, "trying the link now")
+	}
+	return []effect{retryLinkEffect{}}
+}
+
+func retryFiles(m *model) []effect {
+	m.ui.say(plain, "asked the agent to try failed files now")
+	return []effect{retryFilesEffect{}}
+}
+
+func (m *model) retried(err error) {
+	if err != nil {
+		m.ui.say(bad, problemText(err))
+		return
+	}
+	m.ui.say(plain, "the agent tries failed files now")
+}
+
+func freeze(m *model) []effect {
+	if m.ui.frozen.since.IsZero() {
+		m.ui.frozen = frozen{since: m.ui.now, in: m.in}
+	} else {
+		m.ui.frozen = frozen{}
+	}
+	return nil
+}
+
+func unpinned(m *model) string {
+	if m.ui.lock.pinned {
+		return "locked by --read-only"
+	}
+	return ""
+}
+
+func toggleLock(m *model) []effect {
+	m.ui.lock.on = !m.ui.lock.on
+	text := "unlocked: actions are available"
+	if m.ui.lock.on {
+		text = "locked: no actions until L"
+	}
+	m.ui.say(plain, text)
+	return nil
+}
+
+func nextTheme(m *model) []effect {
+	m.ui.theme = m.ui.theme.next()
+	m.ui.say(plain, "theme "+string(m.ui.theme))
+	return nil
+}
+
+func redraw(*model) []effect  { return []effect{redrawEffect{}} }
+func suspend(*model) []effect { return []effect{suspendEffect{}} }
+func leave(*model) []effect   { return []effect{quitEffect{}} }
+
+func leaveOrBack(m *model) []effect {
+	if m.ui.top() == nil {
+		return leave(m)
+	}
+	m.ui.close()
+	return nil
+}
+
+func goBack(m *model) []effect {
+	if m.ui.top() != nil {
+		m.ui.close()
+		return nil
+	}
+	m.ui.filter, m.ui.zoom, m.ui.back = "", false, 0
+	m.ui.note = note{}
+	return nil
+}
+
+// since is the time from t to the board's now, never negative.
+func (b board) since(t time.Time) float64 { return max(0, b.now.Sub(t).Seconds()) }

@@ -1,0 +1,45 @@
+package tui
+
+import "pipedeck/pipeline"
+
+// effect is something a key press or an answer asks of the outside, as data.
+// Only cmds.go carries effects out.
+type effect interface{ effect() }
+
+type (
+	quitEffect      struct{}
+	suspendEffect   struct{}
+	redrawEffect    struct{}
+	retryLinkEffect struct{}
+	// planEffect asks the agent what an intent would do.
+	planEffect struct {
+		intent pipeline.Intent
+		quiet  bool // a note is enough as an answer, no progress view
+	}
+	// applyEffect confirms and starts a plan.
+	applyEffect struct {
+		req   pipeline.ApplyRequest
+		quiet bool
+	}
+	// followEffect waits for news of an action.
+	followEffect struct{ action string }
+	// logEffect reads on in a worker's log for the view numbered gen.
+	logEffect struct {
+		req pipeline.LogRequest
+		gen int
+	}
+	// retryFilesEffect has failed files tried now.
+	retryFilesEffect struct{}
+	copyEffect       struct{ text string }
+)
+
+func (quitEffect) effect()       {}
+func (suspendEffect) effect()    {}
+func (redrawEffect) effect()     {}
+func (retryLinkEffect) effect()  {}
+func (planEffect) effect()       {}
+func (applyEffect) effect()      {}
+func (followEffect) effect()     {}
+func (logEffect) effect()        {}
+func (retryFilesEffect) effect() {}
+func (copyEffect) effect()       {}

@@ -1,0 +1,56 @@
+package tui
+
+import (
+	"cmp"
+	"slices"
+)
+
+// footer is the last line: a question, a note, or the keys that work here.
+func footer(b board, u *ui, w int) line {
+	if u.prompt != nil {
+		return u.prompt.draw(w)
+	}
+	if u.note.text != "" && u.now.Before(u.note.until) {
+		return rowOf(u.note.look, left(clean(u.note.text), w))
+	}
+	where := onBoard
+	if v := u.top(); v != nil {
+		where = v.scope()
+		if _, ok := v.(typist); ok {
+			return rowOf(dim, "Esc back")
+		}
+	}
+	keys := footerKeys(where)
+	parts := make([]part, 0, len(keys))
+	for i, k := range keys {
+		drop := i + 1
+		if k.name == "quit" || k.name == "help" {
+			drop = 0
+		}
+		parts = append(parts, part{span: txt(dim, showKey(k.keys[0])+" "+k.name), drop: drop})
+	}
+	return bar(w, parts)
+}
+
+func footerKeys(where scope) []binding {
+	var out []binding
+	for _, k := range bindings() {
+		if k.footer > 0 && (k.scope == where || k.scope == anywhere) {
+			out = append(out, k)
+		}
+	}
+	if where != onBoard {
+		for _, k := range generalKeys() {
+			if k.name == "back" {
+				out = append(out, k)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b binding) int {
+		if (a.scope == anywhere) != (b.scope == anywhere) && where != onBoard {
+			return cmp.Compare(btoi(a.scope == anywhere), btoi(b.scope == anywhere))
+		}
+		return cmp.Compare(a.footer, b.footer)
+	})
+	return out
+}

@@ -1,0 +1,223 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	"pipedeck/pipeline"
+)
+
+func deckName(b board) string {
+	if b.snap.Deck == "" {
+		return "pipedeck"
+	}
+	return b.snap.Deck
+}
+
+// header is the identity of what is shown, how old it is, how it is, and what
+// keys can do here.
+func header(b board, u *ui, w int) line {
+	id := deckName(b)
+	if b.node.Name != "" {
+		id += " @ " + b.node.Name
+	}
+	parts := []part{{span: txt(ident, " "+cut(clean(id), max(12, w/2))+" "), drop: 0}, {span: linkSpan(b), drop: 0}}
+	if b.have {
+		word, l := worst(b)
+		parts = append(parts, part{span: txt(l, word), drop: 0})
+		if rs := b.snap.HealthReasons; len(rs) > 0 {
+			parts = append(parts, part{span: txt(l, cut(clean(rs[0]), w/3)), drop: 9})
+		}
+		if n := len(b.snap.Nodes); n > 1 {
+			parts = append(parts, part{span: txt(dim, fmt.Sprintf("node 1/%d", n)), drop: 5})
+		}
+	}
+	if !u.frozen.since.IsZero() {
+		parts = append(parts, part{span: txt(warn, "FROZEN "+lasting(u.now.Sub(u.frozen.since).Seconds())), right: true})
+	}
+	mode := "rw"
+	if u.lock.on {
+		mode = "RO"
+	}
+	if w >= 100 {
+		mode = map[string]string{"rw": "read-write", "RO": "READ-ONLY"}[mode]
+	}
+	return bar(w, append(parts,
+		part{span: txt(dim, mode), drop: 7, right: true},
+		part{span: txt(plain, utc(u.now)+"Z"), drop: 8, right: true}))
+}
+
+// linkSpan is the state of the connection and the age of the data.
+func linkSpan(b board) span {
+	text := strings.ToUpper(string(b.link.State))
+	if text == "" {
+		text = "CONNECTING"
+	}
+	if b.link.AgeSeconds != nil {
+		text += " " + ageText(*b.link.AgeSeconds)
+	}
+	switch b.link.State {
+	case pipeline.LinkLive:
+		return txt(good, text)
+	case pipeline.LinkSlow, pipeline.LinkConnecting, "":
+		return txt(warn, text)
+	}
+	return txt(bad, text)
+}
+
+// worst is the worst state of the deck in words, with the count behind it.
+func worst(b board) (string, look) {
+	alive, all := 0, 0
+	for _, r := range b.rows {
+		if r.worker != nil {
+			all++
+			if r.weight == calm {
+				alive++
+			}
+		}
+	}
+	tally := ""
+	if all > 0 {
+		tally = fmt.Sprintf(" %d/%d workers", alive, all)
+	}
+	switch {
+	case b.stale:
+		return "[?] was " + strings.ToUpper(string(b.snap.Health)) + tally, dim
+	case b.snap.Health == pipeline.Failed:
+		return "[X] FAILED" + tally, bad
+	case b.snap.Health == pipeline.Degraded:
+		return "[!] DEGRADED" + tally, warn
+	case b.snap.Health == pipeline.Stale:
+		return "[?] STALE" + tally, warn
+	case b.node.UploadsPaused:
+		return "[!] UPLOADS PAUSED" + tally, warn
+	}
+	return calmWord(b) + tally, good
+}
+
+// calmWord is what a healthy deck is doing.
+func calmWord(b board) string {
+	word := "IDLE"
+	for _, s := range b.node.Stages {
+		if active(s.State) {
+			return strings.ToUpper(string(s.State))
+		}
+		switch s.State {
+		case pipeline.StageDone:
+			word = "DONE"
+		case pipeline.StageStopped:
+			word = "STOPPED"
+		}
+	}
+	return word
+}
+
+// alarms are full-width lines for what must not be overlooked: a lost link
+// and a running action.
+func alarms(b board, w int) []line {
+	var out []line
+	if b.have && b.stale {
+		text := strings.ToUpper(string(b.link.State)) + ": last data " + utc(b.snap.At) + "Z"
+		if b.link.AgeSeconds != nil {
+			text += " (" + lasting(*b.link.AgeSeconds) + " ago)"
+		}
+		if r := deref(b.link.Reason); r != "" {
+			text += ", " + r
+		}
+		if b.retryIn > 0 {
+			text += ". Retry in " + lasting(b.retryIn.Seconds()) + ", r = now"
+		}
+		out = append(out, rowOf(bad, left(clean(text+". The pipeline may still be running."), w)))
+	}
+	if a := b.node.Action; a != nil && a.EndedAt == nil {
+		text := fmt.Sprintf("ACTION %s %s by %s: %s", a.Verb, a.Target, a.By, actionStep(*a))
+		out = append(out, rowOf(accent, left(clean(text), w)))
+	}
+	return out
+}
+
+// actionStep says which step an action is at.
+func actionStep(a pipeline.Action) string {
+	for _, s := range a.Steps {
+		if s.EndedAt == nil && s.BeganAt != nil {
+			return fmt.Sprintf("step %d/%d %s %s", s.N, len(a.Steps), s.Kind, s.Text)
+		}
+	}
+	return string(a.Result)
+}
+
+// stageProgress is the one figure that matters of a stage: what of its total
+// is provably in S3.
+type stageProgress struct {
+	stage    pipeline.StageSnapshot
+	verified *int64
+	percent  string
+}
+
+// progress lists the stages to show: the active ones, else the last that has
+// anything in S3.
+func progress(b board) []stageProgress {
+	var out, rest []stageProgress
+	for _, s := range b.node.Stages {
+		p := stageProgress{stage: s, percent: none}
+		for _, o := range s.Outputs {
+			if o.VerifiedFiles != nil && (p.verified == nil || *o.VerifiedFiles > *p.verified) {
+				p.verified = o.VerifiedFiles
+			}
+		}
+		if p.verified != nil && s.Total != nil {
+			p.percent = percent(min(*p.verified, *s.Total), *s.Total)
+		}
+		switch {
+		case active(s.State):
+			out = append(out, p)
+		case s.State != pipeline.StageIdle || deref(p.verified) > 0:
+			rest = append(rest, p)
+		}
+	}
+	if len(out) == 0 && len(rest) > 0 {
+		out = rest[len(rest)-1:]
+	}
+	if len(out) == 0 && len(b.node.Stages) > 0 {
+		out = []stageProgress{{stage: b.node.Stages[0], percent: none}}
+	}
+	return out
+}
+
+func (p stageProgress) line(b board, w int) line {
+	s := p.stage
+	figures := old(b.stale, opt(p.verified, count))
+	if s.Total != nil {
+		figures += " / " + count(*s.Total)
+	}
+	share := 0.0
+	if p.verified != nil && s.Total != nil && *s.Total > 0 {
+		share = float64(*p.verified) / float64(*s.Total)
+	}
+	rate, eta := opt(s.SamplesPerSecond, rateText), opt(s.ETASeconds, lasting)
+	if b.stale {
+		rate, eta = none, none
+	}
+	etaText := "ETA " + eta
+	if eta != none && w >= 100 {
+		etaText += " (" + b.now.Add(seconds(*s.ETASeconds)).UTC().Format("15:04Z") + ")"
+	}
+	if eta == none && w >= 100 && deref(s.ETAReason) != "" {
+		etaText += " (" + cut(clean(*s.ETAReason), 30) + ")"
+	}
+	fixed := []part{
+		{span: txt(bold, cut(clean(s.Name), 16)), drop: 5},
+		{span: txt(dim, string(s.State)), drop: 6},
+		{span: txt(plain, "verified in S3"), drop: 7},
+		{span: txt(bold, figures), drop: 0},
+		{span: txt(plain, old(b.stale, p.percent)), drop: 1},
+		{span: txt(plain, rate+"/s"), drop: 3, right: true},
+		{span: txt(plain, etaText), drop: 2, right: true},
+	}
+	spare := w - barWidth(fixed) - 2
+	if spare >= 8 {
+		m := part{span: txt(accent, meter(share, min(spare, 60)))}
+		fixed = append(fixed[:5:5], m, fixed[5], fixed[6])
+	}
+	return bar(w, fixed)
+}

@@ -1,0 +1,216 @@
+package tui
+
+import (
+	"slices"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// scope says where a key works. A view has one scope; the board has its own.
+type scope string
+
+const (
+	anywhere   scope = "anywhere"
+	onBoard    scope = "board"
+	inView     scope = "views" // any view without a text field
+	inLog      scope = "log"
+	inFailures scope = "failures"
+	inHelp     scope = "help"
+	inMenu     scope = "actions menu"
+	inPlan     scope = "plan"
+)
+
+// binding is one row of the key table, from which key handling, the footer,
+// the help screen and the documentation are made.
+type binding struct {
+	keys    []string // names as Bubble Tea writes them; the first ones are shown
+	name    string   // the word in the footer
+	help    string
+	scope   scope
+	footer  int                     // place in the footer from 1; 0 is not there
+	enabled func(m *model) string   // why it is not available now; nil or "" is available
+	act     func(m *model) []effect // nil: handled by the view's text field
+}
+
+func (b binding) reason(m *model) string {
+	if b.enabled == nil {
+		return ""
+	}
+	return b.enabled(m)
+}
+
+// bindings is the key table. Nothing in it destroys anything: what stops or
+// removes something is reached through the actions menu and the palette, and
+// from there only through a plan.
+func bindings() []binding {
+	return slices.Concat(boardKeys(), moveKeys(), viewKeys(), generalKeys())
+}
+
+func boardKeys() []binding {
+	return []binding{
+		{[]string{"tab"}, "pane", "next pane", onBoard, 6, nil, nextPane(1)},
+		{[]string{"shift+tab"}, "", "previous pane", onBoard, 0, nil, nextPane(-1)},
+		{[]string{"1"}, "", "the workers pane", onBoard, 0, nil, toPane(paneWorkers)},
+		{[]string{"2"}, "", "the S3 pane", onBoard, 0, nil, toPane(paneStore)},
+		{[]string{"3"}, "", "the events pane", onBoard, 0, nil, toPane(paneEvents)},
+		{[]string{"enter"}, "detail", "detail of the chosen worker or GPU", onBoard, 7, hasRow, openDetail},
+		{[]string{"l"}, "logs", "log of the chosen worker", onBoard, 5, hasWorker, openLog},
+		{[]string{"e"}, "failures", "failed and quarantined files, errors", onBoard, 9, nil, openFailures},
+		{[]string{"/"}, "filter", "filter events; Esc clears", onBoard, 4, nil, askFilter},
+		{[]string{"+", "-", "_"}, "", "zoom the pane in or out", onBoard, 0, nil, zoom},
+		{[]string{"y"}, "", "copy the chosen row as text", onBoard, 0, hasRow, copyRow},
+		{[]string{"p"}, "uploads", "pause or resume uploads (asks: y, then Enter)", onBoard, 8, (*model).unlocked, askUploads},
+	}
+}
+
+func moveKeys() []binding {
+	m := func(mv move) func(*model) []effect {
+		return func(m *model) []effect { m.scroll(mv); return nil }
+	}
+	return []binding{
+		{[]string{"j", "down"}, "", "down", anywhere, 0, nil, m(moveDown)},
+		{[]string{"k", "up"}, "", "up", anywhere, 0, nil, m(moveUp)},
+		{[]string{"ctrl+d", "pgdown"}, "", "a page down (it only ever scrolls)", anywhere, 0, nil, m(movePageDown)},
+		{[]string{"ctrl+u", "pgup"}, "", "a page up", anywhere, 0, nil, m(movePageUp)},
+		{[]string{"g", "home"}, "", "to the top", anywhere, 0, nil, m(moveTop)},
+		{[]string{"G", "end"}, "", "to the end; in a log or the events: the newest", anywhere, 0, nil, m(moveEnd)},
+	}
+}
+
+func viewKeys() []binding {
+	return []binding{
+		{[]string{"f"}, "follow", "follow the log or stop following", inLog, 1, nil, toggleFollow},
+		{[]string{"w"}, "wrap", "wrap long lines or cut them", inLog, 2, nil, toggleWrap},
+		{[]string{"/"}, "search", "search the log; n and N go on", inLog, 3, nil, askSearch},
+		{[]string{"n"}, "", "next match", inLog, 0, nil, nextMatch(1)},
+		{[]string{"N"}, "", "previous match", inLog, 0, nil, nextMatch(-1)},
+		{[]string{"/"}, "filter", "filter the keys", inHelp, 1, nil, filterHelp},
+		{[]string{"t"}, "try now", "try failed files again now", inFailures, 1, (*model).unlocked, retryFiles},
+	}
+}
+
+func generalKeys() []binding {
+	return []binding{
+		{[]string{"?"}, "help", "this help; type to filter it", anywhere, 1, nil, openHelp},
+		{[]string{":"}, "command", "command palette (Tab completes)", anywhere, 3, nil, openPalette},
+		{[]string{"!"}, "actions", "actions: start, stop, restart, pause", anywhere, 2, nil, openMenu},
+		{[]string{"r"}, "", "try the link again now", anywhere, 0, nil, retryLink},
+		{[]string{"space"}, "", "freeze the display or let it go; data go on", anywhere, 0, nil, freeze},
+		{[]string{"L"}, "", "lock (read-only) or unlock", anywhere, 0, unpinned, toggleLock},
+		{[]string{"T"}, "", "theme: auto, dark, light, mono", anywhere, 0, nil, nextTheme},
+		{[]string{"ctrl+l"}, "", "draw the screen anew", anywhere, 0, nil, redraw},
+		{[]string{"ctrl+z"}, "", "suspend; fg comes back", anywhere, 0, nil, suspend},
+		{[]string{"esc"}, "back", "back; on the board: clear filter and zoom", anywhere, 0, nil, goBack},
+		{[]string{"q"}, "quit", "close the view; on the board: leave the console, everything goes on", anywhere, 10, nil, leaveOrBack},
+		{[]string{"ctrl+c"}, "", "leave the console, everything goes on", anywhere, 0, nil, leave},
+	}
+}
+
+// press handles one key: an open text field first, then the table.
+func (m *model) press(name, text string) []effect {
+	if m.crash != nil {
+		return []effect{quitEffect{}}
+	}
+	if m.ui.prompt != nil {
+		return m.ui.prompt.typeKey(m, name, text)
+	}
+	top := m.ui.top()
+	if t, ok := top.(typist); ok && name != "ctrl+c" && name != "ctrl+z" {
+		return t.typeKey(m, name, text)
+	}
+	where := onBoard
+	if top != nil {
+		where = top.scope()
+	}
+	b, ok := lookup(where, name)
+	if !ok {
+		return nil
+	}
+	if why := b.reason(m); why != "" {
+		m.ui.say(warn, name+": "+why)
+		return nil
+	}
+	return b.act(m)
+}
+
+// lookup finds what a key does in a scope: its own binding, else the one that
+// works anywhere.
+func lookup(where scope, key string) (binding, bool) {
+	var general binding
+	found := false
+	for _, b := range bindings() {
+		if b.act == nil || !slices.Contains(b.keys, key) {
+			continue
+		}
+		if b.scope == where {
+			return b, true
+		}
+		if b.scope == anywhere {
+			general, found = b, true
+		}
+	}
+	return general, found
+}
+
+// keyName is the name of a key as the table writes it.
+func keyName(k tea.KeyPressMsg) string { return k.String() }
+
+// paste takes pasted text. It never presses a key; a text field that
+// confirms refuses it.
+func (m *model) paste(text string) {
+	text = clean(text)
+	if m.ui.prompt != nil {
+		m.ui.prompt.paste(text)
+		return
+	}
+	if p, ok := m.ui.top().(interface{ paste(string) }); ok {
+		p.paste(text)
+	}
+}
+
+// KeyDoc is one row of the key table as documentation.
+type KeyDoc struct {
+	Keys  []string
+	Where string
+	Name  string // the word in the footer; may be empty
+	Help  string
+}
+
+// KeyTable returns the key table, from which the console's own help is made.
+func KeyTable() []KeyDoc {
+	var out []KeyDoc
+	for _, b := range bindings() {
+		out = append(out, KeyDoc{Keys: b.keys, Where: string(b.scope), Name: b.name, Help: b.help})
+	}
+	return out
+}
+
+// KeysMarkdown renders the key table for the documentation.
+func KeysMarkdown() string {
+	var b strings.Builder
+	b.WriteString("| key | where | does |\n| --- | --- | --- |\n")
+	for _, k := range KeyTable() {
+		keys := make([]string, len(k.Keys))
+		for i, s := range k.Keys {
+			keys[i] = "`" + showKey(s) + "`"
+		}
+		b.WriteString("| " + strings.Join(keys, " ") + " | " + k.Where + " | " + strings.ReplaceAll(k.Help, "|", "\\|") + " |\n")
+	}
+	return b.String()
+}
+
+// showKey writes a key's name as keyboards do.
+func showKey(s string) string {
+	switch s {
+	case "tab", "enter", "esc", "home", "end", "up", "down", "space":
+		return strings.ToUpper(s[:1]) + s[1:]
+	case "pgdown":
+		return "PgDn"
+	case "pgup":
+		return "PgUp"
+	case "shift+tab":
+		return "Shift+Tab"
+	}
+	return strings.ReplaceAll(s, "ctrl+", "ctrl-")
+}

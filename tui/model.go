@@ -1,0 +1,149 @@
+package tui
+
+import (
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"pipedeck/pipeline"
+)
+
+// model is the one Bubble Tea model: it routes messages to the parts.
+type model struct {
+	do     doer
+	now    func() time.Time
+	by     string
+	size   size
+	in     input
+	ui     ui
+	crash  *CrashError
+	behind func() bool // the terminal has not taken the last frames yet
+	last   string      // the last frame, shown again while it is behind
+	logGen int
+	past   []string // lines of the palette
+}
+
+var _ tea.Model = (*model)(nil)
+
+func newModel(do doer, now func() time.Time, u ui) *model {
+	u.history, u.events, u.focus, u.now = newHistory(), &eventRing{}, paneWorkers, now()
+	return &model{do: do, now: now, ui: u, behind: func() bool { return false }}
+}
+
+// Init asks for the first look at the Source.
+func (m *model) Init() tea.Cmd {
+	return m.do.safe(func() tea.Msg { return m.do.look() })
+}
+
+// Update takes one message.
+func (m *model) Update(msg tea.Msg) (next tea.Model, cmd tea.Cmd) {
+	defer func() {
+		if v := recover(); v != nil {
+			m.crash = newCrash(v)
+			next, cmd = m, tea.Quit
+		}
+	}()
+	m.ui.now = m.now()
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.size = size{msg.Width, msg.Height}
+	case tea.KeyPressMsg:
+		return m, m.do.cmd(m.press(keyName(msg), msg.Text))
+	case tea.PasteMsg:
+		m.paste(msg.Content)
+	case inputMsg:
+		fx := m.take(input(msg))
+		return m, tea.Batch(m.do.cmd(fx), m.do.poll())
+	case planMsg:
+		return m, m.do.cmd(m.planned(msg))
+	case appliedMsg:
+		return m, m.do.cmd(m.applied(msg))
+	case actionMsg:
+		return m, m.do.cmd(m.followed(msg))
+	case logMsg:
+		return m, m.do.cmd(m.logged(msg))
+	case retriedMsg:
+		m.retried(msg.err)
+	case crashMsg:
+		m.crash = msg.crash
+		return m, tea.Quit
+	}
+	return m, nil
+}
+
+// View draws the screen from memory. While the terminal is slow to take what
+// it was sent, the last frame stands: nothing piles up.
+func (m *model) View() tea.View {
+	if !m.behind() || m.last == "" {
+		m.last = m.frame()
+	}
+	v := tea.NewView(m.last)
+	v.AltScreen = true
+	return v
+}
+
+func (m *model) frame() (s string) {
+	defer func() {
+		if v := recover(); v != nil && m.crash == nil {
+			m.crash = newCrash(v)
+			s = "the console crashed: press a key"
+		}
+	}()
+	if m.size.w == 0 {
+		return "starting"
+	}
+	return render(m.in, &m.ui, m.size)
+}
+
+// take brings in what the Source says now.
+func (m *model) take(in input) []effect {
+	m.in = in
+	b := newBoard(in, m.ui.now)
+	m.ui.history.add(b)
+	if b.have {
+		m.ui.events.add(b.node)
+	}
+	if m.ui.selected == "" && len(b.rows) > 0 {
+		m.ui.selected = b.rows[0].key
+	}
+	var fx []effect
+	for _, v := range m.ui.views {
+		if w, ok := v.(watcher); ok {
+			fx = append(fx, w.watch(m, b)...)
+		}
+	}
+	return fx
+}
+
+// watcher is a view that acts on the passing of time or on news.
+type watcher interface {
+	watch(m *model, b board) []effect
+}
+
+// board is what the panes show now.
+func (m *model) board() board {
+	if !m.ui.frozen.since.IsZero() {
+		return newBoard(m.ui.frozen.in, m.ui.frozen.since)
+	}
+	return newBoard(m.in, m.ui.now)
+}
+
+// linked says why nothing can be asked of the agent now; "" if it can.
+func (m *model) linked() string {
+	switch m.in.link.State {
+	case pipeline.LinkLive, pipeline.LinkSlow:
+		return ""
+	}
+	return "no live link to the agent"
+}
+
+// unlocked says why actions are not available now; "" if they are.
+func (m *model) unlocked() string {
+	switch {
+	case m.ui.lock.pinned:
+		return "read-only (--read-only)"
+	case m.ui.lock.on:
+		return "locked, L unlocks"
+	}
+	return m.linked()
+}

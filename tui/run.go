@@ -1,0 +1,258 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
+	"github.com/charmbracelet/x/ansi"
+	"github.com/charmbracelet/x/term"
+
+	"pipedeck/pipeline"
+)
+
+// Options are what a console needs. Zero values are usable where it says so.
+type Options struct {
+	Source  Source
+	Deck    pipeline.Deck
+	Now     func() time.Time
+	In, Out *os.File // nil: standard input and output
+	Environ []string // "NAME=value"; nil: the process's
+	By      string   // user@host of the operator, for the journal
+
+	Color    string // auto (also empty), always, 16, 256 or never
+	Sync     string // synchronised output: auto (also empty), on or off
+	Theme    Theme  // empty: auto
+	ASCII    bool   // no block characters
+	ReadOnly bool   // no actions, and no key to unlock them
+}
+
+// ErrNoTerminal says that there is no terminal to draw on: standard input or
+// output is none, or TERM says it cannot. Print the snapshot as text instead.
+var ErrNoTerminal = errors.New("cannot open the console: no terminal")
+
+// exitLimit is how long the end may take after a signal; the terminal is
+// restored within it.
+const exitLimit = 900 * time.Millisecond
+
+// Run shows the console until the operator leaves, ctx ends or the terminal
+// is gone; none of these is an error. It restores the terminal before it
+// returns. It fails with ErrNoTerminal, or with a *CrashError after a panic.
+func Run(ctx context.Context, o Options) error {
+	o = o.withDefaults()
+	env := environ(o.Environ)
+	if !term.IsTerminal(o.In.Fd()) || !term.IsTerminal(o.Out.Fd()) || env.get("TERM") == "dumb" {
+		return ErrNoTerminal
+	}
+	before, err := term.GetState(o.In.Fd())
+	if err != nil {
+		return fmt.Errorf("%w: %v", ErrNoTerminal, err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s := &session{stop: stop}
+	s.out = newOutput(o.Out, s.guard, s.drained)
+	m := newModel(doer{ctx: ctx, source: o.Source, deck: o.Deck, out: s}, o.Now,
+		ui{theme: o.Theme, ascii: o.ASCII, lock: lock{on: o.ReadOnly, pinned: o.ReadOnly}})
+	m.by, m.behind = o.By, s.out.behind
+	s.program = tea.NewProgram(withSync{m, env.sync(o.Sync)}, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(s.out),
+		tea.WithEnvironment(o.Environ), tea.WithColorProfile(env.profile(o.Color)), tea.WithFPS(10), tea.WithoutSignalHandler())
+	err = s.run(ctx)
+	s.restore(o.In, before)
+	return s.result(m, err)
+}
+
+func (o Options) withDefaults() Options {
+	if o.In == nil {
+		o.In = os.Stdin
+	}
+	if o.Out == nil {
+		o.Out = os.Stdout
+	}
+	if o.Environ == nil {
+		o.Environ = os.Environ()
+	}
+	if o.Theme == "" {
+		o.Theme = ThemeAuto
+	}
+	return o
+}
+
+// session is one run of the program on a terminal.
+type session struct {
+	program *tea.Program
+	out     *output
+	stop    context.CancelFunc
+
+	mu    sync.Mutex
+	crash *CrashError
+}
+
+// run runs the program. A signal or the end of ctx ends it; if it does not
+// end by itself soon after, it is left behind.
+func (s *session) run(ctx context.Context) error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	ended := make(chan error, 1)
+	go s.guard(func() {
+		_, err := s.program.Run()
+		ended <- err
+	})
+	select {
+	case err := <-ended:
+		return err
+	case <-signals:
+	case <-ctx.Done():
+	}
+	s.stop()
+	t := time.NewTimer(exitLimit / 2)
+	defer t.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-t.C:
+		return tea.ErrProgramKilled
+	}
+}
+
+// guard runs f; a panic in it ends the program, which restores the terminal.
+func (s *session) guard(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.mu.Lock()
+			s.crash = newCrash(v)
+			s.mu.Unlock()
+			s.stop()
+		}
+	}()
+	f()
+}
+
+// drained repaints after dropped writes, and lets the model draw again that
+// had held its frames back.
+func (s *session) drained(lost bool) {
+	if s.program == nil {
+		return
+	}
+	msg := tea.Msg(nudgeMsg{})
+	if lost {
+		msg = tea.ClearScreen()
+	}
+	go s.guard(func() { s.program.Send(msg) })
+}
+
+// nudgeMsg has the model drawn again.
+type nudgeMsg struct{}
+
+// leaveScreen ends everything a console may have switched on. Sending it
+// twice is harmless.
+const leaveScreen = ansi.ResetModeSynchronizedOutput + ansi.ResetModeBracketedPaste + ansi.ResetModeAltScreenSaveCursor +
+	ansi.ResetStyle + ansi.SetModeTextCursorEnable
+
+// restore puts the terminal back as it was, also when the program could not.
+func (s *session) restore(in *os.File, before *term.State) {
+	_, _ = io.WriteString(s.out, leaveScreen)
+	s.out.finish(exitLimit / 2)
+	_ = term.Restore(in.Fd(), before)
+}
+
+func (s *session) result(m *model, err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case m.crash != nil:
+		return m.crash
+	case s.crash != nil:
+		return s.crash
+	case errors.Is(err, tea.ErrProgramPanic):
+		return &CrashError{Value: err.Error()}
+	}
+	return nil
+}
+
+// suspend stops the process group until it is continued, with the terminal
+// as the shell expects it.
+func (s *session) suspend() tea.Cmd {
+	return tea.Sequence(tea.Exec(suspension{s.out}, nil), tea.ClearScreen)
+}
+
+type suspension struct{ out *output }
+
+func (s suspension) Run() error {
+	s.out.flush(exitLimit / 2)
+	back := make(chan os.Signal, 1)
+	signal.Notify(back, syscall.SIGCONT)
+	defer signal.Stop(back)
+	if err := syscall.Kill(0, syscall.SIGTSTP); err != nil {
+		return err
+	}
+	<-back
+	return nil
+}
+
+func (suspension) SetStdin(io.Reader)  {}
+func (suspension) SetStdout(io.Writer) {}
+func (suspension) SetStderr(io.Writer) {}
+
+// withSync tells the renderer at the start that the terminal can hold a frame
+// back until it is whole (mode 2026). Over SSH the renderer never asks, and
+// frames of several packets would flicker; terminals without it ignore it.
+type withSync struct {
+	*model
+	on bool
+}
+
+// Init asks for the first look and switches synchronised output on.
+func (w withSync) Init() tea.Cmd {
+	if !w.on {
+		return w.model.Init()
+	}
+	return tea.Batch(w.model.Init(), func() tea.Msg {
+		return tea.ModeReportMsg{Mode: ansi.ModeSynchronizedOutput, Value: ansi.ModeReset}
+	})
+}
+
+// environ is a list of "NAME=value".
+type environ []string
+
+func (e environ) get(name string) string {
+	v := ""
+	for _, s := range e {
+		if n, rest, ok := strings.Cut(s, "="); ok && n == name {
+			v = rest
+		}
+	}
+	return v
+}
+
+// profile is how many colours to use: none for NO_COLOR with any value, else
+// the 16 standard ones, which every terminal maps to readable ones.
+func (e environ) profile(color string) colorprofile.Profile {
+	if color == "never" || color != "always" && color != "16" && color != "256" && e.get("NO_COLOR") != "" {
+		return colorprofile.ASCII
+	}
+	return colorprofile.ANSI
+}
+
+// sync decides on synchronised output. Auto is on over SSH only: elsewhere
+// the renderer asks the terminal itself.
+func (e environ) sync(mode string) bool {
+	switch mode {
+	case "on":
+		return true
+	case "off":
+		return false
+	}
+	t := e.get("TERM")
+	return (e.get("SSH_TTY") != "" || e.get("SSH_CONNECTION") != "") && !strings.HasPrefix(t, "screen") && t != "linux"
+}

@@ -1,0 +1,204 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	"pipedeck/pipeline"
+)
+
+// storeLines is how many lines the S3 pane takes when it has room.
+const storeLines = 9
+
+// storePane draws the way of the files to the store: one line, two lines, or
+// a block with one line an output below it.
+func storePane(b board, u *ui, sz size) []line {
+	t := b.totals()
+	switch {
+	case sz.h <= 1:
+		return []line{storeOneLine(b, t, sz.w)}
+	case sz.h < storeLines-2:
+		return storeTwoLines(b, t, sz.w)
+	}
+	out := storeBlock(b, u, t, sz.w)
+	for _, o := range b.usedOutputs() {
+		out = append(out, outputLine(b, o))
+	}
+	if len(out) > sz.h {
+		out = out[:sz.h]
+	}
+	return out
+}
+
+// trouble is the state of the uploads when it is not plainly running.
+func (t totals) trouble() (string, look) {
+	w := outputWeight(t.worst)
+	if w == calm {
+		return "", plain
+	}
+	text := "[" + w.mark() + "] " + strings.ToUpper(string(t.worst))
+	return text, w.look()
+}
+
+func storeOneLine(b board, t totals, w int) line {
+	parts := []part{
+		{span: txt(plain, "queue "+old(b.stale, count(t.waiting)))},
+		{span: txt(plain, t.flight(b)), drop: 4},
+		{span: txt(failLook(t.failed), "failed "+old(b.stale, opt(t.failed, count))), drop: 1},
+		{span: txt(plain, "not in S3 "+old(b.stale, opt(t.notInStore, count))), drop: 2},
+		{span: txt(plain, rateOrNone(b, t.files)+" files/s"), drop: 3, right: true},
+	}
+	if text, l := t.trouble(); text != "" {
+		parts = append([]part{{span: txt(l, text)}}, parts...)
+	}
+	return bar(w, parts)
+}
+
+func storeTwoLines(b board, t totals, w int) []line {
+	queue := fmt.Sprintf("queue %s (%s, oldest %s)", old(b.stale, count(t.waiting)), bytesText(t.waitingBytes), opt(t.oldest, lasting))
+	first := []part{
+		{span: txt(plain, queue)},
+		{span: txt(plain, "in flight "+t.flight(b)), drop: 3},
+		{span: txt(failLook(t.failed), "failed "+old(b.stale, opt(t.failed, count))), drop: 1},
+		{span: txt(plain, "quarantined "+old(b.stale, opt(t.quarantined, count))), drop: 6},
+		{span: txt(plain, rateOrNone(b, t.files)+" files/s"), drop: 2, right: true},
+		{span: txt(plain, bytesRate(b, t.bytes)), drop: 5, right: true},
+	}
+	if text, l := t.trouble(); text != "" {
+		first = append([]part{{span: txt(l, text)}}, first...)
+	}
+	second := []part{
+		{span: txt(plain, fmt.Sprintf("local %s (%s):", old(b.stale, opt(t.local, count)), opt(t.localBytes, bytesText)))},
+		{span: txt(plain, old(b.stale, opt(t.safe, count))+" safe to delete,"), drop: 3},
+		{span: txt(bold, old(b.stale, opt(t.notInStore, count))+" not in S3")},
+		{span: txt(plain, diskText(b)), drop: 1, right: true},
+		{span: txt(dim, checked(b, t)), drop: 4, right: true},
+	}
+	return []line{bar(w, first), bar(w, second)}
+}
+
+// storeBlock has one subject a line, its figures in fixed columns.
+func storeBlock(b board, u *ui, t totals, w int) []line {
+	state := string(t.worst)
+	_, l := t.trouble()
+	if state == "" {
+		state = none
+	}
+	if t.worstReason != "" {
+		state += ": " + t.worstReason
+	}
+	chart := max(8, min(40, w-34))
+	s := u.history.series[seriesBytes]
+	top := scaleTop(s)
+	f := func(v *int64) string { return old(b.stale, opt(v, count)) }
+	lines := []line{
+		{txt(plain, left("uploads", 12)), txt(l, state)},
+		figures("queue", old(b.stale, count(t.waiting))+" files", bytesText(t.waitingBytes), "oldest "+opt(t.oldest, lasting)),
+		figures("in flight", t.flight(b), bytesRate(b, t.bytes), rateOrNone(b, t.files)+" files/s"),
+		{txt(plain, left("throughput", 12)), span{text: spark(s, chart, top, u.ascii), look: accent}, txt(dim, " 0-"+bytesText(int64(top))+"/s")},
+		figures("produced", bytesRate(b, t.produced), "uploaded "+bytesRate(b, t.bytes), ""),
+		figures("verified", f(t.verified), "failed "+f(t.failed), "quarantined "+f(t.quarantined)),
+		figures("local", f(t.local)+" files", opt(t.localBytes, bytesText), checked(b, t)),
+		{txt(plain, left("", 12)), txt(plain, left("safe to delete "+f(t.safe), 24)), txt(bold, "not in S3 "+f(t.notInStore)), txt(warn, t.notes())},
+		{txt(plain, left("disk", 12)), txt(plain, diskText(b))},
+	}
+	if deref(t.failed) > 0 {
+		lines[5][2].look = bad
+	}
+	return lines
+}
+
+func figures(name, a, b, c string) line {
+	return line{txt(plain, left(name, 12)), txt(plain, left(a, 14)), txt(plain, left(b, 20)), txt(plain, c)}
+}
+
+func outputLine(b board, o namedOutput) line {
+	w := outputWeight(o.State)
+	return line{
+		txt(w.look(), w.mark()+" "), txt(plain, left(clean(o.name), 24)), txt(w.look(), " "+left(string(o.State), 10)),
+		txt(plain, " verified "+old(b.stale, opt(o.VerifiedFiles, count))),
+		txt(dim, "  local "+old(b.stale, opt(o.LocalFiles, count))+"  "+cmpOr(deref(o.StateReason), deref(o.Reason))),
+	}
+}
+
+// notes names the local files that are in the store but cannot be trusted.
+func (t totals) notes() string {
+	s := ""
+	for _, n := range []struct {
+		n    int64
+		word string
+	}{{t.mismatched, "mismatched"}, {t.unproven, "unproven"}, {t.unknownInS3, "unknown"}} {
+		if n.n > 0 {
+			s += fmt.Sprintf("  %s %s", count(n.n), n.word)
+		}
+	}
+	return s
+}
+
+func (t totals) flight(b board) string {
+	return old(b.stale, count(t.inFlight)) + "/" + count(t.maxParallel)
+}
+
+func failLook(n *int64) look {
+	if deref(n) > 0 {
+		return bad
+	}
+	return plain
+}
+
+func rateOrNone(b board, v *float64) string {
+	if b.stale {
+		return none
+	}
+	return opt(v, rateText)
+}
+
+func bytesRate(b board, v *float64) string {
+	if b.stale || v == nil {
+		return none
+	}
+	return bytesText(int64(min(*v, 1e18))) + "/s"
+}
+
+func checked(b board, t totals) string {
+	if t.coverageAt.IsZero() {
+		return "never checked"
+	}
+	return "checked " + lasting(max(0, b.now.Sub(t.coverageAt).Seconds()))
+}
+
+// diskText is the disk that is full first, else the one with the least space.
+func diskText(b board) string {
+	var worst *pipeline.DiskSnapshot
+	for i := range b.node.Disks {
+		d := &b.node.Disks[i]
+		if worst == nil || fuller(d, worst) {
+			worst = d
+		}
+	}
+	if worst == nil {
+		return "disk -"
+	}
+	text := "free " + old(b.stale, opt(worst.FreeBytes, bytesText))
+	if worst.FullInSeconds != nil && !b.stale {
+		return text + "  full in " + lasting(*worst.FullInSeconds)
+	}
+	return text + "  full in -"
+}
+
+func fuller(a, b *pipeline.DiskSnapshot) bool {
+	if (a.FullInSeconds == nil) != (b.FullInSeconds == nil) {
+		return a.FullInSeconds != nil
+	}
+	if a.FullInSeconds != nil {
+		return *a.FullInSeconds < *b.FullInSeconds
+	}
+	return a.FreeBytes != nil && (b.FreeBytes == nil || *a.FreeBytes < *b.FreeBytes)
+}
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,375 @@
+package tui
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"pipedeck/pipeline"
+)
+
+// column is one column of the workers pane. Higher drop goes first when the
+// width is short; drop 0 stays. Widths are fixed, so nothing jumps.
+type column struct {
+	title string
+	w     int
+	flush bool // right-aligned
+	drop  int
+	cell  func(c cellInput) span
+}
+
+// cellInput is what a cell may show.
+type cellInput struct {
+	b   board
+	u   *ui
+	r   row
+	w   int
+	top float64 // of the sparkline's scale
+}
+
+const (
+	sparkTitle = "LAST"
+	sparkMin   = 12
+	sparkMax   = 40
+)
+
+// columns lists the columns from left to right.
+func columns(nameWidth int) []column {
+	return []column{
+		{"GPU", 3, false, 0, gpuCell},
+		{"WORKER", nameWidth, false, 0, func(c cellInput) span { return txt(plain, c.r.name) }},
+		{"STATE", 8, false, 0, func(c cellInput) span { return txt(c.r.weight.look(), old(c.b.stale, c.r.word)) }},
+		{"UTIL", 5, true, 2, utilCell},
+		{"", 8, false, 4, utilBar},
+		{"MEM GiB", 8, true, 3, memCell},
+		{"", 6, false, 9, memBar},
+		{"TEMP", 5, true, 8, tempCell},
+		{"POWER", 6, true, 10, powerCell},
+		{"SAMPLES/S", 9, true, 0, rateCell},
+		{sparkTitle, sparkMin, false, 5, sparkCell},
+		{"DONE", 10, true, 6, doneCell},
+		{"SHARD", 9, true, 7, shardCell},
+		{"ETA", 6, true, 3, etaCell},
+		{"PID", 8, true, 11, pidCell},
+		{"RESTARTS", 8, true, 12, restartCell},
+		{"LAST OUT", 8, true, 13, lastCell},
+	}
+}
+
+// fitColumns drops columns until the rest fits in w cells, then gives the
+// spare cells to the sparkline.
+func fitColumns(cols []column, w int) []column {
+	total := func() int {
+		n := 2
+		for _, c := range cols {
+			n += c.w + 1
+		}
+		return n - 1
+	}
+	for total() > w {
+		worst := -1
+		for i, c := range cols {
+			if c.drop > 0 && (worst < 0 || c.drop > cols[worst].drop) {
+				worst = i
+			}
+		}
+		if worst < 0 {
+			break
+		}
+		cols = append(cols[:worst:worst], cols[worst+1:]...)
+	}
+	for i := range cols {
+		if cols[i].title == sparkTitle {
+			cols[i].w = min(sparkMax, cols[i].w+w-total())
+		}
+	}
+	return cols
+}
+
+// workersPane draws the column titles and one line a row. When rows do not
+// fit, failing ones come first and the rest folds into a summary.
+func workersPane(b board, u *ui, sz size) []line {
+	names := 6
+	for _, r := range b.rows {
+		names = max(names, width(clean(r.name)))
+	}
+	cols := fitColumns(columns(min(names, max(10, sz.w/7))), sz.w)
+	top := scaleTop(workerSeries(b, u)...)
+	out := []line{columnTitles(cols, top)}
+	rows, folded := foldRows(b.rows, u.selected, sz.h-1)
+	for _, r := range rows {
+		out = append(out, workerLine(cellInput{b: b, u: u, r: r, top: top}, cols))
+	}
+	if len(folded) > 0 {
+		out = append(out, rowOf(dim, "  "+foldText(folded, b.stale)))
+	}
+	if len(b.rows) == 0 {
+		out = append(out, rowOf(dim, "  "+noRows(b)))
+	}
+	return out
+}
+
+func noRows(b board) string {
+	text := "no workers"
+	if r := deref(b.node.GPUSource.Reason); r != "" {
+		text += ", no GPU data: " + r
+	}
+	return text
+}
+
+func workerSeries(b board, u *ui) [][]float64 {
+	var out [][]float64
+	for _, r := range b.rows {
+		if r.worker != nil {
+			out = append(out, u.history.series[r.worker.ID])
+		}
+	}
+	return out
+}
+
+func columnTitles(cols []column, top float64) line {
+	l := line{span{text: "  "}}
+	for i, c := range cols {
+		if i > 0 {
+			l = append(l, span{text: " "})
+		}
+		title := c.title
+		if title == sparkTitle {
+			title = fmt.Sprintf("LAST %s, 0-%s/s", lasting(float64(c.w)*historyStep.Seconds()), rateText(top))
+			title = cut(title, c.w)
+		}
+		if c.flush {
+			title = right(title, c.w)
+		}
+		l = append(l, txt(dim, left(title, c.w)))
+	}
+	return l
+}
+
+func workerLine(c cellInput, cols []column) line {
+	l := line{txt(c.r.weight.look(), c.r.weight.mark()), txt(plain, " ")}
+	if c.r.key == c.u.selected {
+		l[1] = txt(bold, ">")
+	}
+	for i, col := range cols {
+		if i > 0 {
+			l = append(l, span{text: " "})
+		}
+		c.w = col.w
+		s := col.cell(c)
+		if col.flush {
+			s.text = right(s.text, col.w)
+		} else {
+			s.text = left(s.text, col.w)
+		}
+		l = append(l, s)
+	}
+	if c.r.key == c.u.selected && c.u.focus == paneWorkers {
+		for i := range l {
+			l[i].look = chosen
+		}
+	}
+	return l
+}
+
+// foldRows picks the rows to draw in n lines. The chosen row is always among
+// them, as far as there is room beside the failing ones.
+func foldRows(rows []row, selected string, n int) (shown, folded []row) {
+	if len(rows) <= n {
+		return rows, nil
+	}
+	n = max(0, n-1)
+	need := byNeed(rows)
+	urgent := min(n, failing(rows))
+	keep := map[string]bool{}
+	for _, r := range need[:urgent] {
+		keep[r.key] = true
+	}
+	if len(keep) < n && selected != "" {
+		keep[selected] = true
+	}
+	for _, r := range need {
+		if len(keep) >= n {
+			break
+		}
+		keep[r.key] = true
+	}
+	for _, r := range rows {
+		if keep[r.key] && len(shown) < n {
+			shown = append(shown, r)
+		} else {
+			folded = append(folded, r)
+		}
+	}
+	return shown, folded
+}
+
+// foldText says what the folded rows are: "+ 8 more: 8 RUN, 84.1/s".
+func foldText(rows []row, stale bool) string {
+	words := []string{}
+	n := map[string]int{}
+	rate := 0.0
+	for _, r := range rows {
+		if n[r.word] == 0 {
+			words = append(words, r.word)
+		}
+		n[r.word]++
+		if r.worker != nil {
+			rate += deref(r.worker.SamplesPerSecond)
+		}
+	}
+	text := fmt.Sprintf("+ %d more:", len(rows))
+	for i, w := range words {
+		if i > 0 {
+			text += ","
+		}
+		text += fmt.Sprintf(" %d %s", n[w], w)
+	}
+	if rate > 0 && !stale {
+		text += ", " + rateText(rate) + "/s"
+	}
+	return text
+}
+
+func gpuCell(c cellInput) span {
+	switch {
+	case c.r.gpu != nil:
+		return txt(plain, strconv.Itoa(c.r.gpu.Index))
+	case c.r.worker != nil && c.r.worker.GPU != nil:
+		return txt(dim, strconv.Itoa(*c.r.worker.GPU))
+	}
+	return txt(dim, "cpu")
+}
+
+// gpuFigure shows a value of the GPU; a row without a GPU stays blank.
+func gpuFigure[T any](c cellInput, v func(*pipeline.GPUSnapshot) *T, f func(T) string) span {
+	if c.r.gpu == nil {
+		return span{}
+	}
+	return txt(aged(c.b.oldGPU), old(c.b.oldGPU, opt(v(c.r.gpu), f)))
+}
+
+func aged(stale bool) look {
+	if stale {
+		return dim
+	}
+	return plain
+}
+
+func utilCell(c cellInput) span {
+	return gpuFigure(c, func(g *pipeline.GPUSnapshot) *float64 { return g.UtilPercent },
+		func(v float64) string { return fmt.Sprintf("%.0f%%", v) })
+}
+
+func utilBar(c cellInput) span {
+	if c.r.gpu == nil || c.r.gpu.UtilPercent == nil || c.b.oldGPU {
+		return span{}
+	}
+	return txt(dim, meter(*c.r.gpu.UtilPercent/100, c.w))
+}
+
+const gib = 1 << 30
+
+func memCell(c cellInput) span {
+	return gpuFigure(c, func(g *pipeline.GPUSnapshot) *string {
+		if g.MemUsedBytes == nil {
+			return nil
+		}
+		s := fmt.Sprintf("%.0f/%s", float64(*g.MemUsedBytes)/gib,
+			opt(g.MemTotalBytes, func(n int64) string { return fmt.Sprintf("%.0f", float64(n)/gib) }))
+		return &s
+	}, func(s string) string { return s })
+}
+
+func memBar(c cellInput) span {
+	g := c.r.gpu
+	if g == nil || g.MemUsedBytes == nil || deref(g.MemTotalBytes) <= 0 || c.b.oldGPU {
+		return span{}
+	}
+	return txt(dim, meter(float64(*g.MemUsedBytes)/float64(*g.MemTotalBytes), c.w))
+}
+
+func tempCell(c cellInput) span {
+	return gpuFigure(c, func(g *pipeline.GPUSnapshot) *float64 { return g.TempCelsius },
+		func(v float64) string { return fmt.Sprintf("%.0fC", v) })
+}
+
+func powerCell(c cellInput) span {
+	return gpuFigure(c, func(g *pipeline.GPUSnapshot) *float64 { return g.PowerWatts },
+		func(v float64) string { return fmt.Sprintf("%.0fW", v) })
+}
+
+func rateCell(c cellInput) span {
+	if c.r.worker == nil {
+		return span{}
+	}
+	if c.b.stale {
+		return txt(dim, none)
+	}
+	return txt(bold, opt(c.r.worker.SamplesPerSecond, rateText))
+}
+
+// sparkCell is the recent rate, or, in a row that needs attention, why.
+func sparkCell(c cellInput) span {
+	if c.r.reason != "" && c.r.weight > calm {
+		return txt(c.r.weight.look(), c.r.reason)
+	}
+	if c.r.worker == nil {
+		return span{}
+	}
+	s := c.u.history.series[c.r.worker.ID]
+	return span{text: spark(s, c.w, c.top, c.u.ascii), look: accent}
+}
+
+func doneCell(c cellInput) span {
+	if c.r.worker == nil {
+		return span{}
+	}
+	return txt(aged(c.b.stale), old(c.b.stale, opt(c.r.worker.Done, count)))
+}
+
+func shardCell(c cellInput) span {
+	if c.r.worker == nil {
+		return span{}
+	}
+	return txt(dim, opt(c.r.worker.Total, count))
+}
+
+func etaCell(c cellInput) span {
+	w := c.r.worker
+	if w == nil {
+		return span{}
+	}
+	if c.b.stale || w.Done == nil || w.Total == nil || deref(w.SamplesPerSecond) <= 0 || *w.Done > *w.Total {
+		return txt(dim, none)
+	}
+	return txt(plain, lasting(float64(*w.Total-*w.Done) / *w.SamplesPerSecond))
+}
+
+func pidCell(c cellInput) span {
+	if c.r.worker == nil {
+		return span{}
+	}
+	return txt(dim, opt(c.r.worker.PID, strconv.Itoa))
+}
+
+func restartCell(c cellInput) span {
+	w := c.r.worker
+	if w == nil {
+		return span{}
+	}
+	return txt(dim, fmt.Sprintf("%d/%d", w.Restarts, w.MaxRestarts))
+}
+
+func lastCell(c cellInput) span {
+	if c.r.worker == nil {
+		return span{}
+	}
+	return txt(aged(c.b.stale), opt(c.r.worker.LastOutputAt, func(t time.Time) string {
+		return lasting(max(0, c.b.now.Sub(t).Seconds()))
+	}))
+}
+
+func seconds(s float64) time.Duration {
+	return time.Duration(min(s, 1e9) * float64(time.Second))
+}
