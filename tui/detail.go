@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -134,7 +135,7 @@ func (v *failuresView) draw(b board, u *ui, sz size) []line {
 		}
 		out = append(out,
 			line{txt(bad, o.name), txt(plain, fmt.Sprintf("  %s  failed %s  quarantined %s", o.State, count(n), count(q)))},
-			rowOf(dim, "    "+cmpOr(deref(o.StateReason), "no reason given")))
+			rowOf(dim, "    "+cmp.Or(deref(o.StateReason), "no reason given")))
 	}
 	if len(out) == 0 {
 		out = append(out, rowOf(plain, "  no failed or quarantined files"))

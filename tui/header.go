@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -82,7 +83,7 @@ func worst(b board) (string, look) {
 	}
 	switch {
 	case b.stale:
-		return "[?] was " + strings.ToUpper(string(b.snap.Health)) + tally, dim
+		return "[?] UNKNOWN, was" + cmp.Or(tally, " idle"), warn
 	case b.snap.Health == pipeline.Failed:
 		return "[X] FAILED" + tally, bad
 	case b.snap.Health == pipeline.Degraded:

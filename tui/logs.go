@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/charmbracelet/x/ansi"
+
 	"pipedeck/pipeline"
 )
 
@@ -105,7 +107,7 @@ func logLine(raw []byte) string {
 		raw = raw[i+1:]
 	}
 	s := string(raw[:min(len(raw), logLineMax)])
-	return clean(strings.ReplaceAll(s, "\t", "    "))
+	return clean(ansi.Strip(strings.ReplaceAll(s, "\t", "    ")))
 }
 
 // last is the index of the last line, the unfinished one included.

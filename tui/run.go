@@ -25,9 +25,9 @@ type Options struct {
 	Source  Source
 	Deck    pipeline.Deck
 	Now     func() time.Time
-	In, Out *os.File // nil: standard input and output
-	Environ []string // "NAME=value"; nil: the process's
-	By      string   // user@host of the operator, for the journal
+	In, Out *os.File                 // nil: standard input and output
+	Environ func(name string) string // nil: the process's environment
+	By      string                   // user@host of the operator, for the journal
 
 	Color    string // auto (also empty), always, 16, 256 or never
 	Sync     string // synchronised output: auto (also empty), on or off
@@ -36,9 +36,9 @@ type Options struct {
 	ReadOnly bool   // no actions, and no key to unlock them
 }
 
-// ErrNoTerminal says that there is no terminal to draw on: standard input or
-// output is none, or TERM says it cannot. Print the snapshot as text instead.
-var ErrNoTerminal = errors.New("cannot open the console: no terminal")
+// ErrDumbTerminal says that there is no terminal to draw on: input or output
+// is none, or TERM is dumb or unset. Print the snapshot as text instead.
+var ErrDumbTerminal = errors.New("cannot open the console: no terminal that can be drawn on")
 
 // exitLimit is how long the end may take after a signal; the terminal is
 // restored within it.
@@ -46,16 +46,16 @@ const exitLimit = 900 * time.Millisecond
 
 // Run shows the console until the operator leaves, ctx ends or the terminal
 // is gone; none of these is an error. It restores the terminal before it
-// returns. It fails with ErrNoTerminal, or with a *CrashError after a panic.
+// returns. It fails with ErrDumbTerminal, or with a *CrashError after a panic.
 func Run(ctx context.Context, o Options) error {
 	o = o.withDefaults()
 	env := environ(o.Environ)
-	if !term.IsTerminal(o.In.Fd()) || !term.IsTerminal(o.Out.Fd()) || env.get("TERM") == "dumb" {
-		return ErrNoTerminal
+	if !term.IsTerminal(o.In.Fd()) || !term.IsTerminal(o.Out.Fd()) || env("TERM") == "dumb" || env("TERM") == "" {
+		return ErrDumbTerminal
 	}
 	before, err := term.GetState(o.In.Fd())
 	if err != nil {
-		return fmt.Errorf("%w: %v", ErrNoTerminal, err)
+		return fmt.Errorf("%w: %v", ErrDumbTerminal, err)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -65,7 +65,8 @@ func Run(ctx context.Context, o Options) error {
 		ui{theme: o.Theme, ascii: o.ASCII, lock: lock{on: o.ReadOnly, pinned: o.ReadOnly}})
 	m.by, m.behind = o.By, s.out.behind
 	s.program = tea.NewProgram(withSync{m, env.sync(o.Sync)}, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(s.out),
-		tea.WithEnvironment(o.Environ), tea.WithColorProfile(env.profile(o.Color)), tea.WithFPS(10), tea.WithoutSignalHandler())
+		tea.WithEnvironment(env.list()), tea.WithColorProfile(env.profile(o.Color)), tea.WithFPS(10), tea.WithoutSignalHandler(),
+		tea.WithFilter(syncFilter(o.Sync)))
 	err = s.run(ctx)
 	s.restore(o.In, before)
 	return s.result(m, err)
@@ -79,7 +80,7 @@ func (o Options) withDefaults() Options {
 		o.Out = os.Stdout
 	}
 	if o.Environ == nil {
-		o.Environ = os.Environ()
+		o.Environ = os.Getenv
 	}
 	if o.Theme == "" {
 		o.Theme = ThemeAuto
@@ -222,23 +223,35 @@ func (w withSync) Init() tea.Cmd {
 	})
 }
 
-// environ is a list of "NAME=value".
-type environ []string
+// syncFilter drops what the terminal answers about synchronised output when
+// the operator does not want it.
+func syncFilter(mode string) func(tea.Model, tea.Msg) tea.Msg {
+	return func(_ tea.Model, msg tea.Msg) tea.Msg {
+		if r, ok := msg.(tea.ModeReportMsg); ok && mode == "off" && r.Mode == ansi.ModeSynchronizedOutput {
+			return nil
+		}
+		return msg
+	}
+}
 
-func (e environ) get(name string) string {
-	v := ""
-	for _, s := range e {
-		if n, rest, ok := strings.Cut(s, "="); ok && n == name {
-			v = rest
+// environ looks up a variable of the environment.
+type environ func(name string) string
+
+// list is the part of the environment that the renderer looks at.
+func (e environ) list() []string {
+	var out []string
+	for _, name := range []string{"TERM", "COLORTERM", "TERM_PROGRAM", "SSH_TTY", "WT_SESSION", "COLUMNS", "LINES"} {
+		if v := e(name); v != "" {
+			out = append(out, name+"="+v)
 		}
 	}
-	return v
+	return out
 }
 
 // profile is how many colours to use: none for NO_COLOR with any value, else
 // the 16 standard ones, which every terminal maps to readable ones.
 func (e environ) profile(color string) colorprofile.Profile {
-	if color == "never" || color != "always" && color != "16" && color != "256" && e.get("NO_COLOR") != "" {
+	if color == "never" || color != "always" && color != "16" && color != "256" && e("NO_COLOR") != "" {
 		return colorprofile.ASCII
 	}
 	return colorprofile.ANSI
@@ -253,6 +266,6 @@ func (e environ) sync(mode string) bool {
 	case "off":
 		return false
 	}
-	t := e.get("TERM")
-	return (e.get("SSH_TTY") != "" || e.get("SSH_CONNECTION") != "") && !strings.HasPrefix(t, "screen") && t != "linux"
+	t := e("TERM")
+	return (e("SSH_TTY") != "" || e("SSH_CONNECTION") != "") && !strings.HasPrefix(t, "screen") && t != "linux"
 }

@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -117,7 +118,7 @@ func outputLine(b board, o namedOutput) line {
 	return line{
 		txt(w.look(), w.mark()+" "), txt(plain, left(clean(o.name), 24)), txt(w.look(), " "+left(string(o.State), 10)),
 		txt(plain, " verified "+old(b.stale, opt(o.VerifiedFiles, count))),
-		txt(dim, "  local "+old(b.stale, opt(o.LocalFiles, count))+"  "+cmpOr(deref(o.StateReason), deref(o.Reason))),
+		txt(dim, "  local "+old(b.stale, opt(o.LocalFiles, count))+"  "+cmp.Or(deref(o.StateReason), deref(o.Reason))),
 	}
 }
 
@@ -194,11 +195,4 @@ func fuller(a, b *pipeline.DiskSnapshot) bool {
 		return *a.FullInSeconds < *b.FullInSeconds
 	}
 	return a.FreeBytes != nil && (b.FreeBytes == nil || *a.FreeBytes < *b.FreeBytes)
-}
-
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

@@ -2,10 +2,11 @@ package tui
 
 import (
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/charmbracelet/x/ansi"
+
+	"pipedeck/pipeline"
 )
 
 // span is a run of text with one look. Text from outside enters a span only
@@ -25,25 +26,9 @@ func txt(l look, s string) span { return span{text: clean(s), look: l} }
 // row makes a line of one span.
 func rowOf(l look, s string) line { return line{txt(l, s)} }
 
-// clean removes control and format characters (escape sequences, newlines,
-// bidirectional overrides, joiners) from s: a log line or a file name must
+// clean makes text from outside safe to show: a log line or a file name must
 // not draw outside its cell.
-func clean(s string) string {
-	if isPlain(s) {
-		return s
-	}
-	s = ansi.Strip(strings.ToValidUTF8(s, "?"))
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t' || r == '\n' || r == '\r':
-			return ' '
-		case unicode.IsControl(r), unicode.Is(unicode.Cf, r), unicode.Is(unicode.Zl, r), unicode.Is(unicode.Zp, r),
-			unicode.Is(unicode.Variation_Selector, r), unicode.Is(unicode.Co, r):
-			return -1
-		}
-		return r
-	}, s)
-}
+func clean(s string) string { return pipeline.Clean(s) }
 
 func isPlain(s string) bool {
 	for i := range len(s) {
