@@ -1,0 +1,102 @@
+package deck
+
+import (
+	"context"
+	"time"
+
+	"pipedeck/pipeline"
+)
+
+// Snapshot folds the mover's newest account first, so that its counts are of
+// this very moment.
+func (d *Deck) Snapshot(_ context.Context) (pipeline.Snapshot, error) {
+	d.foldMover()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.world.Snapshot(d.p.Now()), nil
+}
+
+// Coverage audits outputs against the store.
+func (d *Deck) Coverage(ctx context.Context, outputs []string, ids bool) (pipeline.CoverageReport, error) {
+	rep := pipeline.CoverageReport{Schema: pipeline.SchemaVersion, Deck: d.sp.Deck, Run: d.sp.Run, Outputs: []pipeline.OutputCoverage{}}
+	names, err := d.outputNames(outputs)
+	if err != nil {
+		return rep, err
+	}
+	got, err := d.p.Mover.Coverage(ctx, names, ids)
+	if err != nil {
+		return rep, err
+	}
+	rep.Outputs = append(rep.Outputs, got...)
+	return rep, nil
+}
+
+// outputNames resolves names as typed to "stage/output"; none means all.
+func (d *Deck) outputNames(typed []string) ([]string, error) {
+	var names []string
+	for _, t := range typed {
+		st, o, err := d.sp.FindOutput(t)
+		if err != nil {
+			return nil, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot audit %q: %w", t, err)
+		}
+		names = append(names, st.Name+"/"+o.Name)
+	}
+	if len(typed) > 0 {
+		return names, nil
+	}
+	for _, st := range d.sp.Stages {
+		for _, o := range st.Outputs {
+			names = append(names, st.Name+"/"+o.Name)
+		}
+	}
+	return names, nil
+}
+
+// History reads the journal.
+func (d *Deck) History(_ context.Context, limit int) ([]pipeline.JournalRecord, error) {
+	return d.p.Journal.Read(limit)
+}
+
+// Events returns the events after seq, waiting for one if there is none.
+func (d *Deck) Events(ctx context.Context, after int64, wait time.Duration) ([]pipeline.Event, error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		d.mu.Lock()
+		evs, changed := d.world.EventsAfter(after), d.changed
+		d.mu.Unlock()
+		if len(evs) > 0 || wait <= 0 {
+			return evs, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-timer.C:
+			return []pipeline.Event{}, nil
+		case <-changed:
+		}
+	}
+}
+
+// Log reads the log of a worker that was started here at least once.
+func (d *Deck) Log(ctx context.Context, req pipeline.LogRequest) (pipeline.LogChunk, error) {
+	stage, rank, err := splitWorker(req.Worker)
+	if err != nil {
+		return pipeline.LogChunk{}, pipeline.Problemf(pipeline.ProblemUsage, "for example `pipedeck logs extract/0`", "cannot read a log: %w", err)
+	}
+	seen, ok := d.seenAll()[stage][rank]
+	if !ok {
+		hint := "`pipedeck --json` lists the workers"
+		if d.sp.Stage(stage) != nil {
+			hint = "it was never started here; `pipedeck start " + stage + "` starts it"
+		}
+		return pipeline.LogChunk{}, pipeline.Problemf(pipeline.ProblemUsage, hint, "cannot read the log of %q: no such worker", req.Worker)
+	}
+	return d.p.Logs.Read(ctx, seen.Log, req)
+}
+
+// Retry tries failed and waiting uploads now.
+func (d *Deck) Retry(context.Context) error {
+	d.p.Mover.Retry()
+	return nil
+}

@@ -1,0 +1,277 @@
+package deck
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"pipedeck/pipeline"
+	"pipedeck/pipeline/engine"
+	"pipedeck/pipeline/spec"
+)
+
+// The stages of an escalation after the grace, and of the proof.
+const (
+	termPatience = 5 * time.Second  // SIGTERM to the whole set
+	killPatience = 30 * time.Second // SIGKILL, repeated; D state outlasts it
+	proofGap     = 500 * time.Millisecond
+	gpuPatience  = 60 * time.Second // until the driver gave the memory back
+)
+
+// stopping is one stop of some workers of one stage.
+type stopping struct {
+	st     *spec.Stage
+	ranks  []int
+	report func(string)
+}
+
+// stopWorkers drains workers with a signal to each leader, escalates to the
+// whole set after the grace, and proves by fresh observation that all is gone.
+func (d *Deck) stopWorkers(ctx context.Context, s pipeline.Step, report func(string)) engine.Outcome {
+	name, ranks, err := d.stepRanks(s)
+	if err != nil {
+		return failed("%v", err)
+	}
+	st := d.sp.Stage(name)
+	if st == nil {
+		return failed("the spec has no stage %q", name)
+	}
+	stop := stopping{st: st, ranks: ranks, report: report}
+	if ranks == nil {
+		stop.ranks = d.knownRanks(name)
+	}
+	since, err := d.wantStopped(stop, ranks == nil)
+	if err != nil {
+		return failed("%v", err)
+	}
+	if len(stop.ranks) == 0 {
+		return verified("no worker was ever started")
+	}
+	if err := d.drain(ctx, stop, since); err != nil {
+		return unknown("%v", err)
+	}
+	if err := d.escalate(ctx, stop); err != nil {
+		return unknown("%v", err)
+	}
+	return d.proveStopped(ctx, stop)
+}
+
+// knownRanks lists the ranks of a stage that are wanted or were ever seen.
+func (d *Deck) knownRanks(stage string) []int {
+	var out []int
+	for rank := range d.seenAll()[stage] {
+		out = append(out, rank)
+	}
+	for rank := range d.wants.stage(stage).Workers {
+		if !slices.Contains(out, rank) {
+			out = append(out, rank)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// wantStopped records that the workers are being stopped, before any signal,
+// and returns since when each was. A stop that is resumed keeps its time, so
+// that the grace is not given twice.
+func (d *Deck) wantStopped(stop stopping, whole bool) (map[int]time.Time, error) {
+	now := d.p.Now()
+	since := map[int]time.Time{}
+	err := d.wants.change(stop.st.Name, func(w *pipeline.StageWant) {
+		if whole {
+			w.Want = pipeline.WantStopped
+		}
+		for _, rank := range stop.ranks {
+			x := w.Workers[rank]
+			x.Stopping = true
+			if !x.StopSentAt.IsZero() {
+				since[rank] = x.StopSentAt
+			}
+			x.StopSentAt = now
+			if prev, ok := since[rank]; ok {
+				x.StopSentAt = prev
+			}
+			w.Workers[rank] = x
+		}
+	})
+	d.fold(pipeline.WantsReading{At: now, Stages: d.wants.stages()})
+	return since, err
+}
+
+// left lists the launches of the stop that still have a living process.
+func (d *Deck) left(stop stopping) map[int]pipeline.LaunchSeen {
+	out := map[int]pipeline.LaunchSeen{}
+	seen := d.seenAll()[stop.st.Name]
+	for _, rank := range stop.ranks {
+		if l, ok := seen[rank]; ok && alive(l) {
+			out[rank] = l
+		}
+	}
+	return out
+}
+
+// drain asks each leader once and waits for the grace.
+func (d *Deck) drain(ctx context.Context, stop stopping, since map[int]time.Time) error {
+	end := d.p.Now().Add(stop.st.Workers.Stop.Grace)
+	for rank, l := range d.left(stop) {
+		if at, sent := since[rank]; sent {
+			end = at.Add(stop.st.Workers.Stop.Grace)
+			continue
+		}
+		if _, err := d.p.Host.Signal(ctx, l.ID, stop.st.Workers.Stop.Signal, pipeline.ToLeader); err != nil {
+			d.notice(pipeline.Error, workerID(stop.st.Name, rank), "cannot send %s: %v", stop.st.Workers.Stop.Signal, err)
+		}
+	}
+	return d.awaitGone(ctx, stop, end, "draining")
+}
+
+// escalate ends what outlived its grace: the set by SIGTERM, then SIGKILL.
+func (d *Deck) escalate(ctx context.Context, stop stopping) error {
+	for _, stage := range []struct {
+		sig      string
+		patience time.Duration
+	}{{"SIGTERM", termPatience}, {"SIGKILL", killPatience}} {
+		rest := d.left(stop)
+		if len(rest) == 0 {
+			return nil
+		}
+		for rank, l := range rest {
+			d.notice(pipeline.Warn, workerID(stop.st.Name, rank), "outlived its grace: %s to the whole set", stage.sig)
+			if _, err := d.p.Host.Signal(ctx, l.ID, stage.sig, pipeline.ToSet); err != nil {
+				d.notice(pipeline.Error, workerID(stop.st.Name, rank), "cannot send %s: %v", stage.sig, err)
+			}
+		}
+		if err := d.awaitGone(ctx, stop, d.p.Now().Add(stage.patience), stage.sig+" sent"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitGone watches until nothing of the stop lives or end has come; only ctx
+// makes it an error.
+func (d *Deck) awaitGone(ctx context.Context, stop stopping, end time.Time, what string) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		rest := d.left(stop)
+		if len(rest) == 0 {
+			return nil
+		}
+		remain := end.Sub(d.p.Now())
+		if remain <= 0 {
+			return nil
+		}
+		stop.report(fmt.Sprintf("%s: %d of %d gone, %.0f s left", what, len(stop.ranks)-len(rest), len(stop.ranks), remain.Seconds()))
+		d.nudge()
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("interrupted while %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// proveStopped looks afresh, twice, at the processes and the GPUs. Memory may
+// come back later than the process goes, so GPUs get some time.
+func (d *Deck) proveStopped(ctx context.Context, stop stopping) engine.Outcome {
+	end := d.p.Now().Add(gpuPatience)
+	for {
+		ev, err := d.stopEvidence(ctx, stop)
+		if err != nil {
+			return unknown("cannot look at what is left: %v", err)
+		}
+		verdict, checks := pipeline.JudgeStop(ev)
+		if verdict == pipeline.Verified || !d.p.Now().Before(end) || !memoryOutstanding(checks) {
+			return engine.Outcome{Result: verdict, Text: stopText(verdict, checks, len(stop.ranks)), Checks: checks}
+		}
+		stop.report("processes are gone; waiting for the GPU memory")
+		if err := pause(ctx, 2*proofGap); err != nil {
+			return unknown("interrupted")
+		}
+	}
+}
+
+// memoryOutstanding says whether only a GPU check stands between a stop and
+// its proof: all else would not change by waiting.
+func memoryOutstanding(checks []pipeline.Check) bool {
+	waiting := false
+	for _, c := range checks {
+		if c.Result == pipeline.Verified || c.Result == pipeline.NotApplicable {
+			continue
+		}
+		if !strings.HasPrefix(c.Name, pipeline.GPUCheckPrefix) {
+			return false
+		}
+		waiting = true
+	}
+	return waiting
+}
+
+func stopText(v pipeline.Verdict, checks []pipeline.Check, n int) string {
+	if v == pipeline.Verified {
+		return fmt.Sprintf("%d workers are gone", n)
+	}
+	var bad []string
+	for _, c := range checks {
+		if c.Result != pipeline.Verified && c.Result != pipeline.NotApplicable {
+			bad = append(bad, c.Name+": "+c.Observed)
+		}
+	}
+	return strings.Join(bad, "; ")
+}
+
+func (d *Deck) stopEvidence(ctx context.Context, stop stopping) (pipeline.StopEvidence, error) {
+	ev := pipeline.StopEvidence{Now: d.p.Now()}
+	seen := d.seenAll()[stop.st.Name]
+	first := map[int]pipeline.ProcessSet{}
+	gpus := []pipeline.GPUReading{d.p.Sensor.GPUs(ctx)}
+	for _, rank := range stop.ranks {
+		if l, ok := seen[rank]; ok {
+			set, err := d.p.Host.Inspect(ctx, l.ID)
+			if err != nil {
+				return ev, err
+			}
+			first[rank] = set
+		}
+	}
+	if err := pause(ctx, proofGap); err != nil {
+		return ev, err
+	}
+	held := map[string]bool{}
+	for _, rank := range stop.ranks {
+		l, ok := seen[rank]
+		if !ok {
+			continue
+		}
+		second, err := d.p.Host.Inspect(ctx, l.ID)
+		if err != nil {
+			return ev, err
+		}
+		ev.Launches = append(ev.Launches, pipeline.LaunchEvidence{
+			ID: l.ID, Worker: workerID(stop.st.Name, rank), First: first[rank], Second: second,
+		})
+		for _, ref := range l.GPUs {
+			held[ref.UUID] = true
+		}
+	}
+	gpus = append(gpus, d.p.Sensor.GPUs(ctx))
+	for uuid := range held {
+		ev.GPUs = append(ev.GPUs, pipeline.GPUEvidence{UUID: uuid, BaselineBytes: d.wants.baseline(uuid), Reads: gpus})
+	}
+	return ev, nil
+}
+
+// pause waits, or returns the error of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
