@@ -154,6 +154,8 @@ type Output struct {
 	AfterUpload string // one of the After constants
 	Every       time.Duration
 	KeepLast    int // 0 = keep all
+
+	compiled *compiled
 }
 
 // Values of Output.Format.
