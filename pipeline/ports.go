@@ -314,6 +314,9 @@ type LogChunk struct {
 	Data   []byte `json:"data"`
 	Cursor string `json:"cursor"`
 	EOF    bool   `json:"eof"` // nothing more at the moment
+	// Gap is how many bytes before Data were lost to rotation; -1: some, it is
+	// not known how many.
+	Gap int64 `json:"gap,omitempty"`
 }
 
 // Store is an S3-compatible bucket. Implementations never retry: the caller
