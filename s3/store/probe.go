@@ -277,7 +277,13 @@ func (p *prober) multipart(ctx context.Context) error {
 		_, err = refused(err)
 		return err
 	}
-	p.found.MultipartETag = res.ETag == MultipartETag([][16]byte{sum})
+	// A server that joins the parts into a plain object answers with one ETag
+	// and lists another.
+	obj, err := p.c.Head(ctx, key)
+	if err != nil {
+		return err
+	}
+	p.found.MultipartETag = res.ETag == MultipartETag([][16]byte{sum}) && obj.ETag == res.ETag
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"pipedeck/pipeline"
 	"pipedeck/s3/s3test"
+	"pipedeck/s3/s3test/contract"
 	"pipedeck/s3/store"
 )
 
@@ -64,4 +65,46 @@ func TestProfileOfEveryPersonality(t *testing.T) {
 			t.Logf("%d requests", s.TotalRequests())
 		})
 	}
+}
+
+func TestContract(t *testing.T) {
+	t.Parallel()
+	for _, p := range s3test.Personalities() {
+		if p.RequestsPerSec > 0 || p.WritesPerKey {
+			continue // their limits are tested with the profile
+		}
+		t.Run("s3test "+p.Name, func(t *testing.T) {
+			t.Parallel()
+			contract.Store(t, func(t *testing.T) pipeline.Store {
+				return clientOf(s3test.Start(t, s3test.Options{Personality: p}))
+			})
+		})
+	}
+	t.Run("s3test on disk", func(t *testing.T) {
+		t.Parallel()
+		contract.Store(t, func(t *testing.T) pipeline.Store {
+			return clientOf(s3test.Start(t, s3test.Options{Dir: t.TempDir()}))
+		})
+	})
+	t.Run("demo", func(t *testing.T) {
+		t.Parallel()
+		contract.Store(t, func(t *testing.T) pipeline.Store {
+			d, err := s3test.Demo(s3test.DemoOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(d.Close)
+			return store.New(store.Options{Bucket: d.Bucket(), Endpoint: d.URL(), PathStyle: true, Credentials: keys("demo"), ScratchPrefix: "p/"})
+		})
+	})
+	t.Run("versitygw", func(t *testing.T) {
+		t.Parallel()
+		contract.Store(t, func(t *testing.T) pipeline.Store {
+			g := s3test.Versitygw(t)
+			return store.New(store.Options{
+				Bucket: g.Bucket, Endpoint: g.Endpoint, PathStyle: true, ScratchPrefix: "p/",
+				Credentials: credentials.NewStaticCredentialsProvider(g.AccessKey, g.SecretKey, ""),
+			})
+		})
+	})
 }
