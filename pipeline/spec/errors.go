@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// maxErrors is more than anyone reads at once.
+const maxErrors = 100
+
 // Error is one fault of a spec, at the place where it can be corrected.
 // Line and Column count from 1.
 type Error struct {
@@ -40,5 +43,11 @@ func (es Errors) sorted() Errors {
 	slices.SortStableFunc(es, func(a, b Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	return slices.Compact(es)
+	es = slices.Compact(es)
+	if more := len(es) - maxErrors; more > 0 {
+		es = es[:maxErrors]
+		last := es[maxErrors-1]
+		es = append(es, Error{File: last.File, Line: last.Line, Column: last.Column, Text: fmt.Sprintf("and %d more", more)})
+	}
+	return es
 }

@@ -8,6 +8,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// maxItems bounds the comparison of every item with every other.
+const maxItems = 1000
+
 // kind is one way to write a value of type V.
 type kind[V any] struct {
 	name string // as the reference calls it
@@ -153,6 +156,10 @@ func list[V any](of kind[V]) kind[[]V] {
 	k.read = func(r *reader, n *yaml.Node, v *[]V) {
 		if n.Kind != yaml.SequenceNode {
 			r.wrongType(n, "a list")
+			return
+		}
+		if len(n.Content) > maxItems {
+			r.fail(n, "", "the list has %d items, more than %d", len(n.Content), maxItems)
 			return
 		}
 		for i, c := range n.Content {

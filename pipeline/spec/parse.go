@@ -126,6 +126,11 @@ func (r *reader) syntax(err error, src []byte) {
 		if n, err := strconv.Atoi(m[1]); err == nil {
 			line = max(1, n)
 		}
+		// The library counts lines from 0 in errors of its parser, from 1 in
+		// those of its scanner.
+		if regexp.MustCompile(`^did not find expected (key|'|node|<)`).MatchString(text) {
+			line++
+		}
 	}
 	lines := strings.Split(string(src), "\n")
 	line = min(line, len(lines))

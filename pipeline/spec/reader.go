@@ -82,14 +82,18 @@ func (r *reader) given(steps ...string) bool {
 	return ok
 }
 
-// failed says that a fault at, above or below a key is reported already.
+// failed says that a fault at a key, or of what holds it, is reported already.
 func (r *reader) failed(path string) bool {
-	for bad := range r.bad {
-		if bad == path || strings.HasPrefix(bad, path+"/") || strings.HasPrefix(path, bad+"/") {
+	for {
+		if r.bad[path] {
 			return true
 		}
+		i := strings.LastIndexByte(path, '/')
+		if i < 0 {
+			return false
+		}
+		path = path[:i]
 	}
-	return false
 }
 
 func (r *reader) wrongType(n *yaml.Node, want string) {

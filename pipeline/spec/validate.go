@@ -233,12 +233,15 @@ func (c *checker) extras() {
 	}
 }
 
+// written says that the operator gave a key, even if misspelt or misread.
+func (c *checker) written(at string) bool { return c.r.given(at) || c.r.bad[at] }
+
 // oneOf reports unless exactly one of the alternatives is given, and returns it.
 func (c *checker) oneOf(at string, given map[string]bool) string {
 	var names, found []string
 	for name, is := range given {
 		names = append(names, name)
-		if is || c.r.given(append(strings.Split(at, "/"), name)...) {
+		if is || c.written(where(at, name)) {
 			found = append(found, name)
 		}
 	}

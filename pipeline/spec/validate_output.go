@@ -71,7 +71,7 @@ func (c *checker) format(at string, o *Output) {
 
 func (c *checker) id(at string, o *Output) {
 	if o.ID == "" {
-		if c.r.given(strings.Split(at, "/")...) {
+		if c.r.given(at) {
 			c.fail(at, "leave it out if the path carries no sample id", "the id regexp is empty")
 		}
 		return

@@ -1,8 +1,8 @@
 package spec
 
 import (
+	"fmt"
 	"slices"
-	"strings"
 )
 
 // assumedGPUs is how many GPUs a node may have whose spec does not say.
@@ -16,15 +16,16 @@ func (c *checker) service(stage string, st *Stage, i int) {
 	sc := serviceScope(st, i)
 	c.templates(where(at, "command"), v.Command, sc)
 	c.env(where(at, "env"), v.Env, sc)
-	if c.r.given(append(strings.Split(at, "/"), "port")...) {
+	if c.r.given(where(at, "port")) {
 		if last := v.Port + c.portsOf(v) - 1; v.Port < 1 || last > 65535 {
-			c.fail(where(at, "port"), "each rank listens on port + rank", "ports %d to %d are not all between 1 and 65535", v.Port, last)
+			c.fail(where(at, "port"), "each rank listens on port + rank", "%s is not between 1 and 65535", portRange(v.Port, last))
 		}
 	}
 	if v.Ready.HTTP != "" {
 		c.templateURL(where(at, "ready", "http"), v.Ready.HTTP, sc)
-		if v.Ready.Timeout == 0 || v.Ready.Within < v.Ready.Timeout {
-			c.fail(where(at, "ready"), "timeout is of one probe, within of all of them", "ready never succeeds: timeout %v, within %v", v.Ready.Timeout, v.Ready.Within)
+		ready := where(at, "ready")
+		if c.sound(where(ready, "timeout")) && c.sound(where(ready, "within")) && (v.Ready.Timeout == 0 || v.Ready.Within < v.Ready.Timeout) {
+			c.fail(ready, "timeout is of one probe, within of all of them", "ready never succeeds: timeout %v, within %v", v.Ready.Timeout, v.Ready.Within)
 		}
 	}
 	if v.Metrics != "" {
@@ -99,12 +100,19 @@ func (c *checker) ports() {
 					continue
 				}
 				c.fail(l.at, "each rank listens on port + rank; move one of them",
-					"ports %d to %d of service %s collide with %d to %d of %s (line %d)", l.first, l.last, l.name, k.first, k.last, k.name, c.line(k.at))
+					"%s of service %s collides with %s of %s (line %d)", portRange(l.first, l.last), l.name, portRange(k.first, k.last), k.name, c.line(k.at))
 				break
 			}
 			seen = append(seen, l)
 		}
 	}
+}
+
+func portRange(first, last int) string {
+	if first == last {
+		return fmt.Sprintf("port %d", first)
+	}
+	return fmt.Sprintf("port range %d-%d", first, last)
 }
 
 // together says whether two stages may be active at once: they must not hold

@@ -113,10 +113,10 @@ func (c *checker) apart(a, b *claim) {
 	switch {
 	case overlap(a.files, b.files):
 		c.fail(where(b.at, "dir"), "a file has one owner: use different directories, or matches that exclude each other",
-			"outputs %s (line %d) and %s can match the same files", a.label, c.line(a.at), b.label)
+			"output directories overlap: %s (line %d) and %s can match the same files", a.label, c.line(a.at), b.label)
 	case a.keys != "" && b.keys != "" && overlap(a.keys, b.keys):
 		c.fail(where(b.at, "key"), "begin each key with something of its own, such as "+b.o.Name+"/{path}",
-			"outputs %s (line %d) and %s can give the same key", a.label, c.line(a.at), b.label)
+			"key spaces collide: outputs %s (line %d) and %s can give the same key", a.label, c.line(a.at), b.label)
 	}
 }
 
@@ -153,7 +153,7 @@ func (c *checker) artifact(at, glob string, claims []claim) {
 			continue
 		}
 		c.fail(at, "an artifact's key is its path: begin the output's key with something else",
-			"artifact %q and output %s (line %d) can give the same key", clip(glob), cl.label, c.line(cl.at))
+			"key spaces collide: artifact %q and output %s (line %d) can give the same key", clip(glob), cl.label, c.line(cl.at))
 		return
 	}
 }

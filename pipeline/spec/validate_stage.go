@@ -141,7 +141,7 @@ func (c *checker) progress(at string, st *Stage) {
 	given := map[string]string{"json": p.JSON, "jsonl": p.JSONL, "log": p.Log, "prometheus": p.Prometheus}
 	var sources []string
 	for _, name := range []string{"json", "jsonl", "log", "prometheus"} {
-		if given[name] != "" || c.r.given(append(strings.Split(at, "/"), name)...) {
+		if given[name] != "" || c.written(where(at, name)) {
 			sources = append(sources, name)
 		}
 	}
@@ -149,7 +149,7 @@ func (c *checker) progress(at string, st *Stage) {
 	case len(sources) > 1:
 		c.fail(where(at, sources[1]), "one source tells the truth; keep one", "more than one progress source: %s", strings.Join(sources, ", "))
 		return
-	case len(sources) == 0 && c.r.given("stages", st.Name, "progress") && *p != (Progress{}):
+	case len(sources) == 0 && *p != (Progress{}):
 		c.fail(at, "json, jsonl, log or prometheus; without progress, output files are counted", "the progress source is missing")
 		return
 	}
@@ -271,7 +271,7 @@ func (c *checker) doneSet(at string, st *Stage) {
 		fault = fmt.Sprintf("done_set file %q is one file: no templates and no wildcards", clip(st.DoneSet.File))
 	}
 	c.judge(where(at, "file"), fault, hint)
-	if !slices.ContainsFunc(st.Outputs, func(o Output) bool { return o.ID != "" }) {
+	if !slices.ContainsFunc(st.Outputs, func(o Output) bool { return o.ID != "" || c.written(where(outputAt(st, &o), "id")) }) {
 		c.fail(at, "give an output the regexp that reads the sample id from its path", "no output of the stage has an id: nothing could be listed as done")
 	}
 }
