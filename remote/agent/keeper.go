@@ -65,6 +65,7 @@ func Keeper(ctx context.Context, opts KeeperOptions) error {
 	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
 	k := &keeper{opts: opts, lock: lock}
+	k.mark(wire.LockStarting, 0)
 	return k.run(ctx)
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 
 	"pipedeck/pipeline"
 	"pipedeck/remote/agent/wire"
@@ -20,9 +21,9 @@ type SpawnOptions struct {
 }
 
 // Spawn starts a keeper in a session of its own, with nothing open that the
-// caller has open, and returns once it runs. Two at once are harmless: the
-// second keeper finds the first one's lock and ends. Errors are
-// *pipeline.Problem.
+// caller has open, and returns once that holds the deck or found that another
+// keeper does: two at once are harmless, and none comes up late, after a stop.
+// Errors are *pipeline.Problem.
 func Spawn(ctx context.Context, opts SpawnOptions) error {
 	if err := ctx.Err(); err != nil {
 		return pipeline.Problemf(pipeline.ProblemUnreachable, "", "cannot start the agent: %w", err)
@@ -49,6 +50,28 @@ func Spawn(ctx context.Context, opts SpawnOptions) error {
 		return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot start the agent: %w", err)
 	}
 	// A console that stays must not keep the zombie of a keeper that ended.
-	go func() { _ = cmd.Wait() }()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	return awaitKeeper(ctx, opts.State, cmd.Process.Pid, ended)
+}
+
+// awaitKeeper returns when the keeper has written itself into its lock, or
+// has ended.
+func awaitKeeper(ctx context.Context, state wire.State, pid int, ended <-chan error) error {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for wire.ReadRecord(state.KeeperLock()).PID != pid {
+		select {
+		case err := <-ended:
+			if err == nil {
+				return nil
+			}
+			return pipeline.Problemf(pipeline.ProblemFailed, "last line of "+state.Log()+":\n"+pipeline.Clean(wire.LastLines(state.Log(), 1)),
+				"cannot start the agent: its keeper ended: %w", err)
+		case <-ctx.Done():
+			return pipeline.Problemf(pipeline.ProblemUnreachable, "", "cannot start the agent: its keeper is not up yet: %w", ctx.Err())
+		case <-tick.C:
+		}
+	}
 	return nil
 }

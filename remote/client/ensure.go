@@ -68,10 +68,10 @@ func await(ctx, wait context.Context, opts EnsureOptions) (*Client, error) {
 }
 
 func startProblem(opts EnsureOptions, format string, args ...any) error {
-	lines := wire.LastLines(opts.State.Log(), 5)
-	if lines == "" {
-		lines = "(nothing)"
+	lines := strings.Split(wire.LastLines(opts.State.Log(), 5), "\n")
+	for i, line := range lines {
+		lines[i] = pipeline.Clean(line)
 	}
-	return problem(pipeline.ProblemUnreachable, "last lines of "+opts.State.Log()+":\n"+strings.TrimSpace(lines),
+	return problem(pipeline.ProblemUnreachable, "last lines of "+opts.State.Log()+":\n"+strings.Join(lines, "\n"),
 		ErrNoAgent, format, args...)
 }
