@@ -61,15 +61,18 @@ func rateText(v float64) string {
 		return fmt.Sprintf("%.1f", v)
 	case math.Abs(v) < 10_000:
 		return count(int64(math.Round(v)))
+	case math.Abs(v) > 1e18:
+		return fmt.Sprintf("%.0e", v)
 	}
 	return scaled(v, []string{"", "k", "M", "G", "T"})
 }
 
-// span of time in at most six cells: 19s, 2m05s, 1h39m, 3d04h, 999d.
+// lasting writes a span of time in at most six cells: 19s, 2m05s, 1h39m, 3d04h, 999d.
 func lasting(seconds float64) string {
 	if math.IsNaN(seconds) || math.IsInf(seconds, 0) || seconds < 0 {
 		return none
 	}
+	seconds = min(seconds, 1e12)
 	s := int64(seconds)
 	switch {
 	case s < 60:

@@ -19,14 +19,14 @@ func deckName(b board) string {
 // keys can do here.
 func header(b board, u *ui, w int) line {
 	id := deckName(b)
-	if b.node.Name != "" {
+	if b.node.Name != "" && w >= 60 {
 		id += " @ " + b.node.Name
 	}
-	parts := []part{{span: txt(ident, " "+cut(clean(id), max(12, w/2))+" "), drop: 0}, {span: linkSpan(b), drop: 0}}
+	parts := []part{{span: txt(ident, " "+cut(clean(id), max(12, w/2))+" ")}, {span: linkSpan(b, w >= 60)}}
 	if b.have {
-		word, l := worst(b)
-		parts = append(parts, part{span: txt(l, word), drop: 0})
-		if rs := b.snap.HealthReasons; len(rs) > 0 {
+		word, tally, l := worst(b)
+		parts = append(parts, part{span: txt(l, word)}, part{span: txt(l, tally), drop: 4})
+		if rs := b.snap.HealthReasons; len(rs) > 0 && !b.stale {
 			parts = append(parts, part{span: txt(l, cut(clean(rs[0]), w/3)), drop: 9})
 		}
 		if n := len(b.snap.Nodes); n > 1 {
@@ -36,25 +36,19 @@ func header(b board, u *ui, w int) line {
 	if !u.frozen.since.IsZero() {
 		parts = append(parts, part{span: txt(warn, "FROZEN "+lasting(u.now.Sub(u.frozen.since).Seconds())), right: true})
 	}
-	mode := "rw"
-	if u.lock.on {
-		mode = "RO"
-	}
-	if w >= 100 {
-		mode = map[string]string{"rw": "read-write", "RO": "READ-ONLY"}[mode]
-	}
+	mode := [...]string{"rw", "RO", "read-write", "READ-ONLY"}[btoi(u.lock.on)+2*btoi(w >= 100)]
 	return bar(w, append(parts,
-		part{span: txt(dim, mode), drop: 7, right: true},
+		part{span: txt(dim, mode), drop: 7 - 4*btoi(u.lock.on), right: true},
 		part{span: txt(plain, utc(u.now)+"Z"), drop: 8, right: true}))
 }
 
 // linkSpan is the state of the connection and the age of the data.
-func linkSpan(b board) span {
+func linkSpan(b board, withAge bool) span {
 	text := strings.ToUpper(string(b.link.State))
 	if text == "" {
 		text = "CONNECTING"
 	}
-	if b.link.AgeSeconds != nil {
+	if b.link.AgeSeconds != nil && withAge {
 		text += " " + ageText(*b.link.AgeSeconds)
 	}
 	switch b.link.State {
@@ -66,8 +60,8 @@ func linkSpan(b board) span {
 	return txt(bad, text)
 }
 
-// worst is the worst state of the deck in words, with the count behind it.
-func worst(b board) (string, look) {
+// worst is the worst state of the deck in words, and the count behind it.
+func worst(b board) (word, tally string, l look) {
 	alive, all := 0, 0
 	for _, r := range b.rows {
 		if r.worker != nil {
@@ -77,23 +71,22 @@ func worst(b board) (string, look) {
 			}
 		}
 	}
-	tally := ""
 	if all > 0 {
-		tally = fmt.Sprintf(" %d/%d workers", alive, all)
+		tally = fmt.Sprintf("%d/%d workers", alive, all)
 	}
 	switch {
 	case b.stale:
-		return "[?] UNKNOWN, was" + cmp.Or(tally, " idle"), warn
+		return "[?] UNKNOWN", "was " + cmp.Or(tally, "idle"), warn
 	case b.snap.Health == pipeline.Failed:
-		return "[X] FAILED" + tally, bad
+		return "[X] FAILED", tally, bad
 	case b.snap.Health == pipeline.Degraded:
-		return "[!] DEGRADED" + tally, warn
+		return "[!] DEGRADED", tally, warn
 	case b.snap.Health == pipeline.Stale:
-		return "[?] STALE" + tally, warn
+		return "[?] STALE", tally, warn
 	case b.node.UploadsPaused:
-		return "[!] UPLOADS PAUSED" + tally, warn
+		return "[!] UPLOADS PAUSED", tally, warn
 	}
-	return calmWord(b) + tally, good
+	return calmWord(b), tally, good
 }
 
 // calmWord is what a healthy deck is doing.
@@ -118,23 +111,25 @@ func calmWord(b board) string {
 func alarms(b board, w int) []line {
 	var out []line
 	if b.have && b.stale {
-		text := strings.ToUpper(string(b.link.State)) + ": last data " + utc(b.snap.At) + "Z"
-		if b.link.AgeSeconds != nil {
-			text += " (" + lasting(*b.link.AgeSeconds) + " ago)"
-		}
-		if r := deref(b.link.Reason); r != "" {
-			text += ", " + r
-		}
-		if b.retryIn > 0 {
-			text += ". Retry in " + lasting(b.retryIn.Seconds()) + ", r = now"
-		}
-		out = append(out, rowOf(bad, left(clean(text+". The pipeline may still be running."), w)))
+		out = append(out, rowOf(bad, left(clean(lostText(b)), w)))
 	}
 	if a := b.node.Action; a != nil && a.EndedAt == nil {
 		text := fmt.Sprintf("ACTION %s %s by %s: %s", a.Verb, a.Target, a.By, actionStep(*a))
 		out = append(out, rowOf(accent, left(clean(text), w)))
 	}
 	return out
+}
+
+func lostText(b board) string {
+	text := strings.ToUpper(string(b.link.State))
+	if b.link.AgeSeconds != nil {
+		text += " " + lasting(*b.link.AgeSeconds)
+	}
+	text += ": last data " + utc(b.snap.At) + "Z, the pipeline may still run."
+	if b.retryIn > 0 {
+		text += " Retry in " + lasting(b.retryIn.Seconds()) + " (r: now)."
+	}
+	return text + " " + deref(b.link.Reason)
 }
 
 // actionStep says which step an action is at.

@@ -187,7 +187,7 @@ func (v *logView) title(b board, w int) line {
 	if v.err != "" {
 		parts = append(parts, part{span: txt(bad, v.err), drop: 1})
 	}
-	parts = append(parts, part{span: linkSpan(b), drop: 3, right: true})
+	parts = append(parts, part{span: linkSpan(b, true), drop: 3, right: true})
 	return bar(w, parts)
 }
 

@@ -45,9 +45,12 @@ func render(in input, u *ui, sz size) string {
 
 // statusLine is all that a screen below the floor shows.
 func statusLine(b board, u *ui, w int) line {
-	parts := []part{{span: txt(bold, deckName(b)), drop: 3}, {span: linkSpan(b), drop: 0}}
+	if w < 4 {
+		return rowOf(plain, worstMark(b))
+	}
+	parts := []part{{span: txt(bold, deckName(b)), drop: 3}, {span: linkSpan(b, false)}}
 	if b.have {
-		word, look := worst(b)
+		word, _, look := worst(b)
 		parts = append(parts, part{span: txt(look, word), drop: 1})
 		for _, p := range progress(b) {
 			parts = append(parts, part{span: txt(plain, p.percent), drop: 2})
@@ -61,6 +64,19 @@ func statusLine(b board, u *ui, w int) line {
 	return bar(w, parts)
 }
 
+// worstMark is all that fits on almost no screen.
+func worstMark(b board) string {
+	switch {
+	case !b.have || b.stale:
+		return doubtful.mark()
+	case b.snap.Health == pipeline.Failed:
+		return broken.mark()
+	case b.snap.Health == pipeline.Degraded:
+		return alarming.mark()
+	}
+	return "."
+}
+
 // drawBoard lays the panes out: header, alarms and progress on top, workers,
 // then S3 and events below or beside each other.
 func drawBoard(b board, u *ui, sz size) []line {
@@ -68,6 +84,9 @@ func drawBoard(b board, u *ui, sz size) []line {
 	top = append(top, alarms(b, sz.w)...)
 	if !b.have {
 		return append(top, waiting(b, sz.w)...)
+	}
+	if sz.w >= wideW && sz.h >= wideH && !u.zoom {
+		return append(top, drawWide(b, u, size{sz.w, sz.h - len(top)})...)
 	}
 	p := planLayout(b, u, size{sz.w, sz.h - len(top)})
 	for _, s := range progress(b)[:p.progress] {
@@ -77,7 +96,7 @@ func drawBoard(b board, u *ui, sz size) []line {
 		top = append(top, nil)
 	}
 	if p.workers > 0 {
-		top = append(top, p.title(paneWorkers, u, sz.w, fmt.Sprintf("Workers (%d)", len(b.rows)))...)
+		top = append(top, p.title(paneWorkers, u, sz.w, workersTitle(b, sz.w))...)
 		top = append(top, workersPane(b, u, size{sz.w, p.workers})...)
 	}
 	return append(top, lowerPanes(b, u, sz.w, p)...)
@@ -123,7 +142,8 @@ func (p layout) title(id paneID, u *ui, w int, text string) []line {
 	text = fmt.Sprintf("%d %s", id, clean(text))
 	rule, l := "-", dim
 	if u.focus == id {
-		text, rule, l = strings.ToUpper(text), "=", accent
+		name, rest, _ := strings.Cut(text, "   ")
+		text, rule, l = strings.TrimSpace(strings.ToUpper(name)+"   "+rest), "=", accent
 	}
 	text = strings.Repeat(rule, 2) + " " + text + " "
 	return []line{{txt(l, cut(text, w)+strings.Repeat(rule, max(0, w-width(text))))}}

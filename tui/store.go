@@ -16,6 +16,8 @@ const storeLines = 9
 func storePane(b board, u *ui, sz size) []line {
 	t := b.totals()
 	switch {
+	case len(b.usedOutputs()) == 0:
+		return []line{bar(sz.w, []part{{span: txt(dim, "no output is in use yet")}, {span: txt(plain, diskText(b)), right: true, drop: 1}})}
 	case sz.h <= 1:
 		return []line{storeOneLine(b, t, sz.w)}
 	case sz.h < storeLines-2:
@@ -68,9 +70,9 @@ func storeTwoLines(b board, t totals, w int) []line {
 	if text, l := t.trouble(); text != "" {
 		first = append([]part{{span: txt(l, text)}}, first...)
 	}
+	local := fmt.Sprintf("local %s (%s): %s safe,", old(b.stale, opt(t.local, count)), opt(t.localBytes, bytesText), old(b.stale, opt(t.safe, count)))
 	second := []part{
-		{span: txt(plain, fmt.Sprintf("local %s (%s):", old(b.stale, opt(t.local, count)), opt(t.localBytes, bytesText)))},
-		{span: txt(plain, old(b.stale, opt(t.safe, count))+" safe to delete,"), drop: 3},
+		{span: txt(plain, local), drop: 2},
 		{span: txt(bold, old(b.stale, opt(t.notInStore, count))+" not in S3")},
 		{span: txt(plain, diskText(b)), drop: 1, right: true},
 		{span: txt(dim, checked(b, t)), drop: 4, right: true},
@@ -93,15 +95,15 @@ func storeBlock(b board, u *ui, t totals, w int) []line {
 	top := scaleTop(s)
 	f := func(v *int64) string { return old(b.stale, opt(v, count)) }
 	lines := []line{
-		{txt(plain, left("uploads", 12)), txt(l, state)},
+		{txt(plain, left("uploads", 11)), txt(l, state)},
 		figures("queue", old(b.stale, count(t.waiting))+" files", bytesText(t.waitingBytes), "oldest "+opt(t.oldest, lasting)),
 		figures("in flight", t.flight(b), bytesRate(b, t.bytes), rateOrNone(b, t.files)+" files/s"),
-		{txt(plain, left("throughput", 12)), span{text: spark(s, chart, top, u.ascii), look: accent}, txt(dim, " 0-"+bytesText(int64(top))+"/s")},
+		{txt(plain, left("throughput", 11)), span{text: spark(s, chart, top, u.ascii), look: accent}, txt(dim, " 0-"+bytesText(int64(top))+"/s")},
 		figures("produced", bytesRate(b, t.produced), "uploaded "+bytesRate(b, t.bytes), ""),
 		figures("verified", f(t.verified), "failed "+f(t.failed), "quarantined "+f(t.quarantined)),
 		figures("local", f(t.local)+" files", opt(t.localBytes, bytesText), checked(b, t)),
-		{txt(plain, left("", 12)), txt(plain, left("safe to delete "+f(t.safe), 24)), txt(bold, "not in S3 "+f(t.notInStore)), txt(warn, t.notes())},
-		{txt(plain, left("disk", 12)), txt(plain, diskText(b))},
+		{txt(plain, left("", 11)), txt(plain, left("safe to delete "+f(t.safe), 24)), txt(bold, "not in S3 "+f(t.notInStore)), txt(warn, t.notes())},
+		{txt(plain, left("disk", 11)), txt(plain, diskText(b))},
 	}
 	if deref(t.failed) > 0 {
 		lines[5][2].look = bad
@@ -110,15 +112,15 @@ func storeBlock(b board, u *ui, t totals, w int) []line {
 }
 
 func figures(name, a, b, c string) line {
-	return line{txt(plain, left(name, 12)), txt(plain, left(a, 14)), txt(plain, left(b, 20)), txt(plain, c)}
+	return line{txt(plain, left(name, 11)), txt(plain, left(a, 13)), txt(plain, left(b, 19)), txt(plain, c)}
 }
 
 func outputLine(b board, o namedOutput) line {
 	w := outputWeight(o.State)
 	return line{
-		txt(w.look(), w.mark()+" "), txt(plain, left(clean(o.name), 24)), txt(w.look(), " "+left(string(o.State), 10)),
-		txt(plain, " verified "+old(b.stale, opt(o.VerifiedFiles, count))),
-		txt(dim, "  local "+old(b.stale, opt(o.LocalFiles, count))+"  "+cmp.Or(deref(o.StateReason), deref(o.Reason))),
+		txt(w.look(), w.mark()+" "), txt(plain, left(clean(o.name), 24)), txt(w.look(), " "+left(string(o.State), 9)),
+		txt(plain, " verified "+left(old(b.stale, opt(o.VerifiedFiles, count)), 9)),
+		txt(dim, " "+cmp.Or(deref(o.StateReason), deref(o.Reason))),
 	}
 }
 

@@ -27,6 +27,7 @@ type cellInput struct {
 	top float64 // of the sparkline's scale
 }
 
+// The sparkline takes what the other columns leave, within these bounds.
 const (
 	sparkTitle = "LAST"
 	sparkMin   = 12
@@ -34,11 +35,11 @@ const (
 )
 
 // columns lists the columns from left to right.
-func columns(nameWidth int) []column {
+func columns(nameWidth, sparkWidth, stateWidth int) []column {
 	return []column{
 		{"GPU", 3, false, 0, gpuCell},
 		{"WORKER", nameWidth, false, 0, func(c cellInput) span { return txt(plain, c.r.name) }},
-		{"STATE", 8, false, 0, func(c cellInput) span { return txt(c.r.weight.look(), old(c.b.stale, c.r.word)) }},
+		{"STATE", stateWidth, false, 0, func(c cellInput) span { return txt(c.r.weight.look(), old(c.b.stale, c.r.word)) }},
 		{"UTIL", 5, true, 2, utilCell},
 		{"", 8, false, 4, utilBar},
 		{"MEM GiB", 8, true, 3, memCell},
@@ -46,7 +47,7 @@ func columns(nameWidth int) []column {
 		{"TEMP", 5, true, 8, tempCell},
 		{"POWER", 6, true, 10, powerCell},
 		{"SAMPLES/S", 9, true, 0, rateCell},
-		{sparkTitle, sparkMin, false, 5, sparkCell},
+		{sparkTitle, sparkWidth, false, 5, sparkCell},
 		{"DONE", 10, true, 6, doneCell},
 		{"SHARD", 9, true, 7, shardCell},
 		{"ETA", 6, true, 3, etaCell},
@@ -93,7 +94,11 @@ func workersPane(b board, u *ui, sz size) []line {
 	for _, r := range b.rows {
 		names = max(names, width(clean(r.name)))
 	}
-	cols := fitColumns(columns(min(names, max(10, sz.w/7))), sz.w)
+	spark := sparkMin
+	if sz.w >= 100 {
+		spark = 2 * sparkMin
+	}
+	cols := fitColumns(columns(min(names, max(10, sz.w/7)), spark, 8+btoi(b.stale)), sz.w)
 	top := scaleTop(workerSeries(b, u)...)
 	out := []line{columnTitles(cols, top)}
 	rows, folded := foldRows(b.rows, u.selected, sz.h-1)
@@ -107,6 +112,19 @@ func workersPane(b board, u *ui, sz size) []line {
 		out = append(out, rowOf(dim, "  "+noRows(b)))
 	}
 	return out
+}
+
+// workersTitle counts the rows and says how the node is.
+func workersTitle(b board, w int) string {
+	title := fmt.Sprintf("Workers (%d)", len(b.rows))
+	if h := b.node.Host; w >= 100 {
+		f := func(v *int64) string {
+			return opt(v, func(n int64) string { return fmt.Sprintf("%.0f", float64(n)/gib) })
+		}
+		title += "   cpu " + old(b.oldHost, opt(h.CPUPercent, func(v float64) string { return fmt.Sprintf("%.0f%%", v) })) +
+			"  mem " + old(b.oldHost, f(h.MemUsedBytes)) + "/" + f(h.MemTotalBytes) + " GiB  load " + old(b.oldHost, opt(h.Load1, rateText))
+	}
+	return title
 }
 
 func noRows(b board) string {
@@ -135,7 +153,7 @@ func columnTitles(cols []column, top float64) line {
 		}
 		title := c.title
 		if title == sparkTitle {
-			title = fmt.Sprintf("LAST %s, 0-%s/s", lasting(float64(c.w)*historyStep.Seconds()), rateText(top))
+			title = fmt.Sprintf("%s 0-%s/s", lasting(float64(c.w)*historyStep.Seconds()), rateText(top))
 			title = cut(title, c.w)
 		}
 		if c.flush {
@@ -156,6 +174,9 @@ func workerLine(c cellInput, cols []column) line {
 			l = append(l, span{text: " "})
 		}
 		c.w = col.w
+		if col.title == sparkTitle && c.r.explains() {
+			return chosenLine(append(l, txt(c.r.reasonLook(), c.r.reason)), c)
+		}
 		s := col.cell(c)
 		if col.flush {
 			s.text = right(s.text, col.w)
@@ -164,12 +185,30 @@ func workerLine(c cellInput, cols []column) line {
 		}
 		l = append(l, s)
 	}
+	return chosenLine(l, c)
+}
+
+// chosenLine marks the line of the chosen row, also without colour.
+func chosenLine(l line, c cellInput) line {
 	if c.r.key == c.u.selected && c.u.focus == paneWorkers {
 		for i := range l {
 			l[i].look = chosen
 		}
 	}
 	return l
+}
+
+// explains says whether the row shows why it is as it is, in the place of a
+// sparkline that would be empty or beside the point.
+func (r row) explains() bool {
+	return r.reason != "" && (r.weight > calm || r.worker != nil && r.worker.SamplesPerSecond == nil)
+}
+
+func (r row) reasonLook() look {
+	if r.weight == calm {
+		return dim
+	}
+	return r.weight.look()
 }
 
 // foldRows picks the rows to draw in n lines. The chosen row is always among
@@ -309,11 +348,7 @@ func rateCell(c cellInput) span {
 	return txt(bold, opt(c.r.worker.SamplesPerSecond, rateText))
 }
 
-// sparkCell is the recent rate, or, in a row that needs attention, why.
 func sparkCell(c cellInput) span {
-	if c.r.reason != "" && c.r.weight > calm {
-		return txt(c.r.weight.look(), c.r.reason)
-	}
 	if c.r.worker == nil {
 		return span{}
 	}

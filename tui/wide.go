@@ -1,0 +1,164 @@
+package tui
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"pipedeck/pipeline"
+)
+
+// From this size on the lower part of the board has two columns: detail of
+// the chosen row and events, S3 and charts.
+const (
+	wideW, wideH = 180, 45
+	wideLower    = 30 // lines that the lower part keeps
+	chartH       = 5  // lines of one chart without its title
+)
+
+func drawWide(b board, u *ui, sz size) []line {
+	p := layout{titles: true}
+	var top []line
+	for _, s := range progress(b)[:min(3, len(progress(b)))] {
+		top = append(top, s.line(b, sz.w))
+	}
+	top = append(top, nil)
+	top = append(top, p.title(paneWorkers, u, sz.w, workersTitle(b, sz.w))...)
+	rows := min(1+max(1, len(b.rows)), max(4, sz.h-len(top)-wideLower))
+	top = append(top, workersPane(b, u, size{sz.w, rows})...)
+	lw := sz.w * 3 / 5
+	rw := sz.w - lw - 2
+	h := sz.h - len(top)
+	return append(top, beside(wideLeft(b, u, size{lw, h}), lw, 2, wideRight(b, u, size{rw, h}), rw)...)
+}
+
+func wideLeft(b board, u *ui, sz size) []line {
+	var out []line
+	for _, r := range b.rows {
+		if r.key == u.selected {
+			out = append(out, ruled("Detail of "+r.key, sz.w))
+			out = append(out, detailLines(b, u, r, sz.w)...)
+		}
+	}
+	out = out[:min(len(out), sz.h-6)]
+	out = append(out, layout{titles: true}.title(paneEvents, u, sz.w, eventsTitle(b, u))...)
+	return append(out, eventsPane(u, size{sz.w, sz.h - len(out)})...)
+}
+
+func wideRight(b board, u *ui, sz size) []line {
+	p := layout{titles: true}
+	out := append(p.title(paneStore, u, sz.w, "S3 upload"), storePane(b, u, size{sz.w, storeLines + 3})...)
+	n := func(v float64) string { return count(int64(min(v, 1e18))) + " files" }
+	out = append(out, nil)
+	out = append(out, coverageBar(b, sz.w)...)
+	for _, c := range []struct {
+		title, series string
+		f             func(float64) string
+	}{
+		{"samples/s", seriesRate, rateText},
+		{"queue", seriesQueue, n},
+		{"uploaded", seriesBytes, func(v float64) string { return bytesText(int64(min(v, 1e18))) + "/s" }},
+	} {
+		if sz.h-len(out) >= chartH+1 {
+			out = append(out, chart(u, c.title, u.history.series[c.series], sz.w, c.f)...)
+		}
+	}
+	return out[:min(len(out), sz.h)]
+}
+
+func ruled(text string, w int) line {
+	text = "-- " + clean(text) + " "
+	return rowOf(dim, cut(text, w)+strings.Repeat("-", max(0, w-width(text))))
+}
+
+// chart draws ten minutes of a series over the whole width, its scale in the
+// title.
+func chart(u *ui, title string, values []float64, w int, f func(float64) string) []line {
+	top := scaleTop(values)
+	cells := resample(values, w)
+	out := []line{ruled(fmt.Sprintf("%s, last %s, 0 to %s", title, lasting(historyKeep*historyStep.Seconds()), f(top)), w)}
+	for y := chartH - 1; y >= 0; y-- {
+		out = append(out, line{{text: chartRow(cells, y, top, u.ascii), look: accent}})
+	}
+	return out
+}
+
+// chartRow is one line of a chart; y counts from its foot.
+func chartRow(cells []float64, y int, top float64, ascii bool) string {
+	full, ramp := '█', []rune(blockRamp)
+	if ascii {
+		full, ramp = '#', []rune("..::==#")
+	}
+	out := make([]rune, len(cells))
+	for i, v := range cells {
+		part := v/top*chartH - float64(y)
+		switch {
+		case math.IsNaN(v) || part <= 0 && (y > 0 || v > 0):
+			out[i] = ' '
+		case part >= 1:
+			out[i] = full
+		default:
+			out[i] = level(part, 1, ramp)
+		}
+	}
+	return string(out)
+}
+
+// resample spreads ten minutes of values over w cells: each cell is the mean
+// of what falls into it, NaN when nothing does.
+func resample(values []float64, w int) []float64 {
+	out := make([]float64, w)
+	pad := historyKeep - len(values)
+	for i := range out {
+		lo, hi := i*historyKeep/w, (i+1)*historyKeep/w
+		total, n := 0.0, 0
+		for j := lo; j < max(hi, lo+1); j++ {
+			if k := j - pad; k >= 0 && k < len(values) && !math.IsNaN(values[k]) {
+				total, n = total+values[k], n+1
+			}
+		}
+		out[i] = math.NaN()
+		if n > 0 {
+			out[i] = total / float64(n)
+		}
+	}
+	return out
+}
+
+// coverageBar shows how much of each active stage is where: proven in S3,
+// only on this node, not there yet.
+func coverageBar(b board, w int) []line {
+	var out []line
+	for _, p := range progress(b) {
+		total := deref(p.stage.Total)
+		if p.verified == nil || total <= 0 {
+			continue
+		}
+		out = append(out, ruled("coverage of "+p.stage.Name+": # in S3   + only here   . not yet", w),
+			rowOf(plain, shares(w, total, *p.verified, localOnly(p.stage))))
+	}
+	return out
+}
+
+func localOnly(s pipeline.StageSnapshot) int64 {
+	n := int64(0)
+	for _, o := range s.Outputs {
+		if o.Coverage != nil {
+			n = max(n, o.Coverage.Local-o.Coverage.Proven)
+		}
+	}
+	return n
+}
+
+// shares draws the parts of a total in w cells; what exists has at least one.
+func shares(w int, total, stored, here int64) string {
+	cells := func(n int64) int {
+		if n <= 0 {
+			return 0
+		}
+		return max(1, int(min(1, float64(n)/float64(total))*float64(w)))
+	}
+	s := min(w, cells(stored))
+	l := min(w-s, cells(here))
+	return strings.Repeat("#", s) + strings.Repeat("+", l) + strings.Repeat(".", w-s-l)
+}
