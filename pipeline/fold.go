@@ -115,7 +115,7 @@ func (w *World) foldProgress(r ProgressReading) {
 	src.take(r)
 	if wk != nil {
 		if n := count(r.Done); n != nil {
-			wk.rate.observe(r.At, *n)
+			wk.observeRate(rateDeclared, r.At, *n)
 			wk.declared.observe(r.At, progressOf(src), r.ChangedAt, wk.startedAt())
 		} else {
 			wk.declared.missing(r.At)
@@ -249,20 +249,41 @@ func (s *stageWorld) foldRanks(at time.Time) {
 			wk.newest = f.NewestAt
 		}
 		wk.files.observe(at, f.Done, f.NewestAt, wk.startedAt())
-		if !wk.source.hasCount() {
-			wk.rate.observe(at, f.Done)
+		if wk.source.done == nil {
+			wk.observeRate(rateFiles, at, f.Done)
 		}
 	}
 }
 
-func (s *sourceWorld) hasCount() bool { return s.done != nil }
+// rateSource is what a worker's rate is made from.
+type rateSource int
+
+const (
+	rateNone rateSource = iota
+	rateFiles
+	rateDeclared
+)
+
+func (wk *workerWorld) observeRate(from rateSource, at time.Time, n int64) {
+	if wk.rateFrom != from {
+		wk.rate, wk.rateFrom = counter{}, from
+	}
+	wk.rate.observe(at, n)
+}
 
 // afterCounts brings the stage's own count and rate up to date.
 func (w *World) afterCounts(st *stageWorld, at time.Time) {
 	c := st.counts()
 	if c.done != nil {
-		st.rate.observe(at, *c.done)
-		st.total.observe(at, saturate(*c.done, valueOf(c.skipped), valueOf(c.failed)), time.Time{}, time.Time{})
+		all := saturate(*c.done, valueOf(c.skipped), valueOf(c.failed))
+		if c.basis == st.basis {
+			st.rate.observe(at, *c.done)
+			st.total.observe(at, all, time.Time{}, time.Time{})
+		} else {
+			st.rate.rebase(at, *c.done)
+			st.total.rebase(at, all)
+			st.basis = c.basis
+		}
 	}
 	if !st.produced && st.hasProduced() {
 		st.produced = true

@@ -107,7 +107,7 @@ func (d *diagnosis) output(o OutputSnapshot, name string) {
 }
 
 func (d *diagnosis) gpus(n NodeSnapshot, busy map[string]bool, needed bool) {
-	if needed && n.GPUSource.Kind == sourceNone {
+	if needed && n.GPUSource.Kind == sourceNone && n.GPUSource.AgeSeconds != nil {
 		d.degrade("no GPU readings: %s", orElse(n.GPUSource.Reason, "no source was found"))
 	}
 	for _, g := range n.GPUs {

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Exit codes of the commands that show a Snapshot.
@@ -91,4 +92,19 @@ func dropOutputRates(o *OutputSnapshot) {
 	if o.Reason == nil {
 		o.Reason = ptr("stale")
 	}
+}
+
+// Unseen is the Snapshot of a node that no agent has told anything of.
+func Unseen(deck, run, node string, l Link, now time.Time) Snapshot {
+	why := ptr("no agent was reached")
+	s := Snapshot{
+		Schema: SchemaVersion, Deck: deck, Run: run, At: wireTime(now), HealthReasons: []string{},
+		Nodes: []NodeSnapshot{{
+			Name: node, Host: MachineSnapshot{Reason: why}, GPUSource: GPUSourceInfo{Kind: sourceNone, Reason: why},
+			GPUs: []GPUSnapshot{}, Stages: []StageSnapshot{}, Disks: []DiskSnapshot{}, Events: []Event{},
+		}},
+	}
+	s = WithLink(s, node, l)
+	s.Health = Stale
+	return s
 }

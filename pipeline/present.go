@@ -87,7 +87,7 @@ func (w *World) workerSnapshot(st *stageWorld, rank int, now time.Time, known bo
 	if !known && (living || wk.seen == nil) {
 		out.State, out.StateReason = WorkerUnknown, text(unseen)
 	}
-	out.SamplesPerSecond, out.RateReason = wk.presentRate(st, out, now)
+	out.SamplesPerSecond, out.RateReason = wk.presentRate(out, now)
 	return out
 }
 
@@ -117,7 +117,7 @@ func (wk *workerWorld) presentProcess(out *WorkerSnapshot) {
 	}
 }
 
-func (wk *workerWorld) presentRate(st *stageWorld, out WorkerSnapshot, now time.Time) (*float64, *string) {
+func (wk *workerWorld) presentRate(out WorkerSnapshot, now time.Time) (*float64, *string) {
 	switch {
 	case out.State == WorkerUnknown:
 		return nil, ptr(reasonStale)
@@ -129,9 +129,6 @@ func (wk *workerWorld) presentRate(st *stageWorld, out WorkerSnapshot, now time.
 		return nil, ptr("nothing tells what this worker has done")
 	}
 	rate, why := wk.rate.short(now)
-	if rate != nil && out.Total == nil && !st.declares() {
-		why = "" // the total of one worker is not a thing that files tell
-	}
 	return round(rate), text(why)
 }
 

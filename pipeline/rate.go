@@ -93,6 +93,13 @@ func (c *counter) restart() {
 	}
 }
 
+// rebase takes a reading that counts other things than the one before: the
+// difference between the two is no increment.
+func (c *counter) rebase(at time.Time, v int64) {
+	c.value = max(0, v)
+	c.observe(at, v)
+}
+
 // usable says why there is no rate at all, or "".
 func (c *counter) usable(now time.Time) string {
 	switch n := len(c.points); {

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"maps"
 	"time"
 )
 
@@ -144,6 +145,7 @@ func isLiving(s WorkerState) bool {
 func (w *World) foldWants(r WantsReading) {
 	for _, st := range w.stages {
 		before, next := st.want, r.Stages[st.sp.Name]
+		next.Workers = maps.Clone(next.Workers)
 		st.want = next
 		for _, rank := range st.ranks() {
 			b, n := before.Workers[rank], next.Workers[rank]

@@ -12,6 +12,15 @@ import (
 type stageCounts struct {
 	done, skipped, failed, total *int64
 	why, whyTotal                string
+	basis                        countBasis
+}
+
+// countBasis is what a stage's count is made of. When it changes, a jump of the
+// count is no production.
+type countBasis struct {
+	ranks int  // that have told a count
+	files bool // output files are counted
+	exact bool // by sample id
 }
 
 // counts adds up the declared source over the ranks. Distinct sample ids that
@@ -20,6 +29,7 @@ type stageCounts struct {
 func (s *stageWorld) counts() stageCounts {
 	c := s.declaredCounts()
 	ids, exact := s.outputCount()
+	c.basis.files, c.basis.exact = ids != nil, exact
 	switch {
 	case c.done == nil && ids != nil:
 		c.done = ids
@@ -50,7 +60,7 @@ func (s *stageWorld) declaredCounts() stageCounts {
 		return c
 	}
 	if s.whole.any {
-		c.done, c.total = s.whole.done, s.whole.total
+		c.done, c.total, c.basis.ranks = s.whole.done, s.whole.total, 1
 		c.skipped, c.failed = s.orZero(s.whole.skipped, s.sp.Progress.Skipped), s.orZero(s.whole.failed, s.sp.Progress.Failed)
 		c.why = s.whole.err
 		return c
@@ -71,6 +81,7 @@ func (s *stageWorld) declaredCounts() stageCounts {
 		if src.err != "" && c.why == "" {
 			c.why = fmt.Sprintf("%s: last known count, %s", s.id(rank), src.err)
 		}
+		c.basis.ranks++
 		c.done = sum(c.done, src.done)
 		c.skipped, c.failed = sum(c.skipped, src.skipped), sum(c.failed, src.failed)
 		if src.total != nil {

@@ -65,6 +65,15 @@ func (t *tracker) observe(at time.Time, v int64, newest, started time.Time) {
 	t.produced = v > t.base
 }
 
+// rebase takes a value that counts other things than the one before.
+func (t *tracker) rebase(at time.Time, v int64) {
+	if t.have && v >= 0 {
+		t.base += v - t.value
+		t.value = v
+	}
+	t.observe(at, v, time.Time{}, time.Time{})
+}
+
 // first takes the first value ever. Where it came from is not known, so it
 // counts as this launch's only if the source appeared during it.
 func (t *tracker) first(v int64, newest time.Time, fresh bool) {

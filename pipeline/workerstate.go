@@ -126,13 +126,15 @@ func stallText(f workerFacts) string {
 func judgeEnded(f workerFacts) (WorkerState, string) {
 	end := EndText(*f.seen)
 	exit := f.seen.Exit
-	byUs := f.want.Stopping || (!f.want.StopSentAt.IsZero() && f.want.Launch == f.seen.ID)
+	byUs := endedByStop(f)
 	switch {
+	case f.want.Done:
+		return WorkerDone, end
 	case f.want.Held != "":
 		return WorkerFailed, "held: " + f.want.Held
 	case exit == nil && f.seen.State == ProcLost:
 		return WorkerLost, withNext(f, orElse(text(f.seen.Reason), "gone without an exit record"))
-	case exit != nil && exit.Code != nil && *exit.Code == 0 && !byUs, f.want.Done:
+	case exit != nil && exit.Code != nil && *exit.Code == 0 && !byUs:
 		return WorkerDone, end
 	case byUs:
 		return WorkerExited, end + " after it was asked to stop"
@@ -145,6 +147,19 @@ func judgeEnded(f workerFacts) (WorkerState, string) {
 		return WorkerLost, withNext(f, end+"; "+f.gpuLost)
 	}
 	return WorkerExited, withNext(f, end)
+}
+
+// endedByStop says whether a launch ended after it was asked to. A stop of a
+// stage marks all its workers, also those that had ended before.
+func endedByStop(f workerFacts) bool {
+	w := f.want
+	if w.Launch != "" && w.Launch != f.seen.ID {
+		return false
+	}
+	if w.StopSentAt.IsZero() || f.seen.Exit == nil || f.seen.Exit.At.IsZero() {
+		return w.Stopping || !w.StopSentAt.IsZero()
+	}
+	return !f.seen.Exit.At.Before(w.StopSentAt)
 }
 
 func isKilled(e Exit) bool {

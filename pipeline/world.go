@@ -60,6 +60,7 @@ type stageWorld struct {
 	whole    sourceWorld // of the stage, where counts come without a rank
 	total    tracker     // of the stage's done count
 	rate     counter
+	basis    countBasis
 	outputs  []*outputWorld
 	byRank   bool // some output tells which rank made a file
 	produced bool // since its last start
@@ -85,6 +86,7 @@ type workerWorld struct {
 	files    tracker
 	newest   time.Time
 	rate     counter
+	rateFrom rateSource
 	motion   motionWorld
 
 	state  WorkerState
@@ -131,6 +133,8 @@ type diskWorld struct {
 // NewWorld knows the spec and nothing else.
 func NewWorld(sp *spec.Spec, node string, agent AgentInfo) *World {
 	w := &World{sp: sp, node: node, agent: agent}
+	// Later agents go on with higher numbers, so that a follower misses nothing.
+	w.events.seq = max(0, agent.StartedAt.UnixMilli())
 	w.gpus.states = map[string]GPUState{}
 	for i := range sp.Stages {
 		st := &stageWorld{sp: &sp.Stages[i], workers: map[int]*workerWorld{}}
