@@ -1,0 +1,335 @@
+package deck
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pipedeck/pipeline"
+)
+
+func TestStartRunsEveryRankOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 3", 0)
+		d, end := w.agent(t)
+		defer end()
+		if a := do(t, d, pipeline.VerbStart, "extract"); a.Result != pipeline.Verified {
+			t.Fatalf("start: %s, %v", a.Result, *a.Reason)
+		}
+		if got := w.host.launches(); len(got) != 3 {
+			t.Errorf("launched %v", got)
+		}
+		if w.mover.doneSets == 0 {
+			t.Error("no done-set was written before the start")
+		}
+		again := do(t, d, pipeline.VerbStart, "extract")
+		if again.Result != pipeline.Verified || len(w.host.launches()) != 3 {
+			t.Errorf("a second start: %s, launched %v", again.Result, w.host.launches())
+		}
+	})
+}
+
+func TestStartFailsWhenAWorkerDiesAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 2", 0)
+		w.host.onStart = func(l *pipeline.LaunchSeen) {
+			if l.Rank == 1 {
+				w.host.exit(l, 2)
+			}
+		}
+		d, end := w.agent(t)
+		defer end()
+		a := do(t, d, pipeline.VerbStart, "extract")
+		if a.Result != pipeline.ActionFailed || !strings.Contains(*a.Reason, "extract/1 ended with code 2") {
+			t.Errorf("start: %s, %v", a.Result, a.Reason)
+		}
+	})
+}
+
+func TestCrashIsRestartedThenHeld(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		d, end := w.agent(t)
+		defer end()
+		do(t, d, pipeline.VerbStart, "extract")
+		for n := range 3 {
+			launches := w.host.launches()
+			if len(launches) != n+1 {
+				t.Fatalf("before crash %d: launched %v", n+1, launches)
+			}
+			w.host.end(launches[n], 1)
+			time.Sleep(time.Minute) // virtual: longer than every backoff
+		}
+		if got := w.host.launches(); len(got) != 3 {
+			t.Errorf("launched %v, want 1 start and 2 restarts", got)
+		}
+		s, err := d.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if worker := s.Nodes[0].Stages[0].Workers[0]; worker.State != pipeline.WorkerFailed || worker.Restarts != 2 {
+			t.Errorf("worker = %s, restarts %d", worker.State, worker.Restarts)
+		}
+		if a := do(t, d, pipeline.VerbStart, "extract"); a.Result != pipeline.Verified {
+			t.Errorf("an operator's start of a held worker: %s", a.Result)
+		}
+	})
+}
+
+func TestOneShotIsDone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		w.host.onStart = func(l *pipeline.LaunchSeen) { w.host.exit(l, 0) }
+		d, end := w.agent(t)
+		defer end()
+		if a := do(t, d, pipeline.VerbStart, "extract"); a.Result != pipeline.Verified {
+			t.Fatalf("start: %s, %v", a.Result, a.Reason)
+		}
+		time.Sleep(5 * time.Minute)
+		if got := w.host.launches(); len(got) != 1 {
+			t.Errorf("a finished worker was started again: %v", got)
+		}
+		s, _ := d.Snapshot(t.Context())
+		if st := s.Nodes[0].Stages[0]; st.State != pipeline.StageDone {
+			t.Errorf("stage = %s", st.State)
+		}
+	})
+}
+
+func TestStopDrainsByTheLeaderOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 2", 0)
+		w.host.onSig = func(l *pipeline.LaunchSeen, _ string, _ pipeline.Scope) { w.host.exit(l, 0) }
+		d, end := w.agent(t)
+		defer end()
+		do(t, d, pipeline.VerbStart, "extract")
+		a := do(t, d, pipeline.VerbStop, "extract")
+		if a.Result != pipeline.Verified {
+			t.Fatalf("stop: %s, %v", a.Result, *a.Reason)
+		}
+		sent := w.host.sent()
+		slices.Sort(sent)
+		if want := []string{"extract-0-1 SIGINT leader", "extract-1-1 SIGINT leader"}; !slices.Equal(sent, want) {
+			t.Errorf("signals = %q, want %q", sent, want)
+		}
+		time.Sleep(5 * time.Minute)
+		if got := w.host.launches(); len(got) != 2 {
+			t.Errorf("a stopped worker was started again: %v", got)
+		}
+	})
+}
+
+func TestStopEscalatesAfterTheGrace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		w.host.onSig = func(l *pipeline.LaunchSeen, sig string, _ pipeline.Scope) {
+			if sig == "SIGKILL" {
+				w.host.exit(l, 137)
+			}
+		}
+		d, end := w.agent(t)
+		defer end()
+		do(t, d, pipeline.VerbStart, "extract")
+		began := time.Now()
+		a := do(t, d, pipeline.VerbStop, "extract")
+		if a.Result != pipeline.Verified {
+			t.Fatalf("stop: %s, %v", a.Result, *a.Reason)
+		}
+		want := []string{"extract-0-1 SIGINT leader", "extract-0-1 SIGTERM set", "extract-0-1 SIGKILL set"}
+		if got := w.host.sent(); !slices.Equal(got, want) {
+			t.Errorf("signals = %q", got)
+		}
+		if took := time.Since(began); took < 20*time.Second {
+			t.Errorf("escalated after %s, the grace is 20 s", took)
+		}
+	})
+}
+
+func TestStopIsNotDoneWhileAProcessLives(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		d, end := w.agent(t)
+		defer end()
+		do(t, d, pipeline.VerbStart, "extract")
+		a := do(t, d, pipeline.VerbStop, "extract")
+		if a.Result != pipeline.ActionFailed || a.Reason == nil {
+			t.Errorf("stop of a process that outlives SIGKILL: %s", a.Result)
+		}
+	})
+}
+
+func TestStopWaitsForTheGPUMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "per_gpu: 1", 1)
+		w.host.onStart = func(*pipeline.LaunchSeen) { w.sensor.setUsed(0, 50<<30) }
+		w.host.onSig = func(l *pipeline.LaunchSeen, _ string, _ pipeline.Scope) {
+			w.host.exit(l, 0)
+			time.AfterFunc(12*time.Second, func() { w.sensor.setUsed(0, 0) })
+		}
+		d, end := w.agent(t)
+		defer end()
+		do(t, d, pipeline.VerbStart, "extract")
+		began := time.Now()
+		a := do(t, d, pipeline.VerbStop, "extract")
+		if a.Result != pipeline.Verified {
+			t.Fatalf("stop: %s, %v", a.Result, *a.Reason)
+		}
+		if took := time.Since(began); took < 12*time.Second {
+			t.Errorf("verified after %s, before the memory was free", took)
+		}
+	})
+}
+
+func TestStopNamesTheGPUThatIsNotFreed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "per_gpu: 1", 1)
+		w.host.onStart = func(*pipeline.LaunchSeen) { w.sensor.setUsed(0, 50<<30) }
+		w.host.onSig = func(l *pipeline.LaunchSeen, _ string, _ pipeline.Scope) { w.host.exit(l, 0) }
+		d, end := w.agent(t)
+		defer end()
+		do(t, d, pipeline.VerbStart, "extract")
+		a := do(t, d, pipeline.VerbStop, "extract")
+		if a.Result == pipeline.Verified || !strings.Contains(*a.Reason, "GPU") {
+			t.Errorf("stop with 50 GB still held: %s, %v", a.Result, a.Reason)
+		}
+	})
+}
+
+// An agent that dies at any journal record of a stop leaves a stop that the
+// next agent finishes, without a second signal within the grace.
+func TestANewAgentFinishesAStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		d, end := w.agent(t)
+		do(t, d, pipeline.VerbStart, "extract")
+		p, err := d.Plan(t.Context(), pipeline.Intent{Verb: pipeline.VerbStop, Target: "extract"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := d.Apply(t.Context(), pipeline.ApplyRequest{Plan: p.ID, Confirm: confirmOf(p)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		end()
+		if got := w.host.sent(); len(got) != 1 {
+			t.Fatalf("signals before the restart: %q", got)
+		}
+		d, end = w.agent(t)
+		defer end()
+		time.Sleep(2 * time.Second)
+		w.host.end("extract-0-1", 0)
+		for a.EndedAt == nil {
+			if a, err = d.Action(t.Context(), a.ID, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if a.Result != pipeline.Verified {
+			t.Errorf("resumed stop: %s, %v", a.Result, a.Reason)
+		}
+		if got := w.host.sent(); len(got) != 1 {
+			t.Errorf("signals = %q: the grace was begun twice", got)
+		}
+	})
+}
+
+func TestANewAgentAdoptsAndStartsNothingTwice(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 2", 0)
+		d, end := w.agent(t)
+		do(t, d, pipeline.VerbStart, "extract")
+		end()
+		w.host.end("extract-1-1", 1) // while nobody watches
+		d, end = w.agent(t)
+		defer end()
+		time.Sleep(time.Minute)
+		want := []string{"extract-0-1", "extract-1-1", "extract-1-2"}
+		got := w.host.launches()
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("launched %v, want %v", got, want)
+		}
+		s, _ := d.Snapshot(t.Context())
+		for _, worker := range s.Nodes[0].Stages[0].Workers {
+			if worker.PID == nil {
+				t.Errorf("%s has no process", worker.ID)
+			}
+		}
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		d, end := w.agent(t)
+		defer end()
+		do(t, d, pipeline.VerbStart, "extract")
+		stop := func() pipeline.Plan {
+			p, err := d.Plan(t.Context(), pipeline.Intent{Verb: pipeline.VerbStop, Target: "extract"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		refused := func(name string, req pipeline.ApplyRequest, want string) {
+			_, err := d.Apply(t.Context(), req)
+			var p *pipeline.Problem
+			if !errors.As(err, &p) || p.Kind != pipeline.ProblemRefused || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		refused("no plan", pipeline.ApplyRequest{Plan: "p-x"}, "no such plan")
+		p := stop()
+		refused("wrong text", pipeline.ApplyRequest{Plan: p.ID, Confirm: "yes"}, `"d"`)
+		time.Sleep(16 * time.Minute)
+		refused("expired", pipeline.ApplyRequest{Plan: p.ID, Confirm: "d"}, "expired")
+		if len(w.host.sent()) != 0 {
+			t.Fatalf("a refused plan sent %q", w.host.sent())
+		}
+		p, other := stop(), stop()
+		if _, err := d.Apply(t.Context(), pipeline.ApplyRequest{Plan: p.ID, Confirm: "d", By: "alice"}); err != nil {
+			t.Fatal(err)
+		}
+		refused("twice", pipeline.ApplyRequest{Plan: p.ID, Confirm: "d"}, "applied it before")
+		refused("lease", pipeline.ApplyRequest{Plan: other.ID, Confirm: "d"}, "alice")
+	})
+}
+
+func TestSettleEndsWhenNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		out := pipeline.OutputReading{Stage: "extract", Name: "states"}
+		out.Queue.WaitingFiles = 7
+		w.mover.set(pipeline.MoverReading{Outputs: []pipeline.OutputReading{out}})
+		d, end := w.agent(t)
+		defer end()
+		time.AfterFunc(30*time.Second, func() {
+			out.Queue.WaitingFiles, out.Settled = 0, true
+			w.mover.set(pipeline.MoverReading{Outputs: []pipeline.OutputReading{out}})
+		})
+		began := time.Now()
+		a := do(t, d, pipeline.VerbSettle, "extract/states")
+		if a.Result != pipeline.Verified || time.Since(began) < 30*time.Second {
+			t.Errorf("settle: %s after %s", a.Result, time.Since(began))
+		}
+		if !slices.Contains(w.mover.active, "extract") {
+			t.Error("settle did not name the stage to the mover")
+		}
+	})
+}
