@@ -1,0 +1,67 @@
+# The verbs of the project. `make test` is what CI runs; `make check` adds the linters.
+GO       ?= go
+BIN      := bin
+CACHE    ?= $(HOME)/.cache/pipedeck/bin
+PACKAGES := ./...
+
+VERSITYGW_VERSION := v1.8.0
+GOFUMPT_VERSION   := v0.12.0
+GOLANGCI_VERSION  := v2.15.0
+
+export CGO_ENABLED ?= 0
+
+.PHONY: build demo test check e2e fuzz bench fmt lint cross tools golden clean
+
+build: ## the static binary, bin/pipedeck
+	$(GO) build -trimpath -o $(BIN)/pipedeck ./cmd/pipedeck
+
+demo: build ## everything embedded, in this terminal
+	$(BIN)/pipedeck demo
+
+test: tools ## all tests with the race detector, and the cross-builds
+	CGO_ENABLED=1 VERSITYGW=$(CACHE)/versitygw $(GO) test -race -timeout 25m $(PACKAGES)
+	$(MAKE) --no-print-directory cross
+
+cross: ## the platforms that are promised: the agent's, and the console's on a Mac
+	GOOS=linux GOARCH=arm64 $(GO) build -o /dev/null ./cmd/pipedeck
+	GOOS=darwin GOARCH=arm64 $(GO) build -o /dev/null ./cmd/pipedeck
+
+check: test lint ## test, and the linters
+
+lint: $(CACHE)/golangci-lint-$(GOLANGCI_VERSION)
+	$(GO) vet $(PACKAGES)
+	$(CACHE)/golangci-lint-$(GOLANGCI_VERSION) run
+
+e2e: tools build ## only the end-to-end tests: real processes, real S3 server, tmux
+	CGO_ENABLED=1 VERSITYGW=$(CACHE)/versitygw $(GO) test -race -timeout 25m -run 'E2E|Script' -v ./cmd/...
+
+FUZZTIME ?= 20s
+fuzz: ## each fuzz target for FUZZTIME
+	scripts/fuzz $(FUZZTIME)
+
+bench: ## benchmarks; figures that compare are ratios within one run
+	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
+
+fmt: $(CACHE)/gofumpt-$(GOFUMPT_VERSION)
+	$(CACHE)/gofumpt-$(GOFUMPT_VERSION) -w cmd gpu pipeline remote s3 tui *.go
+
+golden: ## rewrite the golden files; look at the difference
+	$(GO) test ./tui ./pipeline/... -update
+
+tools: $(CACHE)/versitygw ## what the tests need beside Go: see scripts/setup
+	@scripts/setup
+
+$(CACHE)/versitygw:
+	@mkdir -p $(CACHE)
+	GOBIN=$(CACHE) $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION)
+
+$(CACHE)/gofumpt-$(GOFUMPT_VERSION):
+	GOBIN=$(CACHE) $(GO) install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)
+	mv $(CACHE)/gofumpt $@
+
+$(CACHE)/golangci-lint-$(GOLANGCI_VERSION):
+	GOBIN=$(CACHE) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv $(CACHE)/golangci-lint $@
+
+clean:
+	rm -rf $(BIN) dist
