@@ -51,7 +51,10 @@ func Keeper(ctx context.Context, opts KeeperOptions) error {
 	}
 	lock, err := wire.TryLock(opts.State.KeeperLock())
 	if errors.Is(err, wire.ErrHeld) {
-		return nudge(opts.State.KeeperLock())
+		if err := wire.AskRetry(opts.State.KeeperLock()); err != nil {
+			return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot reach the keeper: %w", err)
+		}
+		return nil
 	}
 	if err != nil {
 		return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot keep the agent: %w", err)
@@ -67,16 +70,6 @@ func Keeper(ctx context.Context, opts KeeperOptions) error {
 	k := &keeper{opts: opts, lock: lock}
 	k.mark(wire.LockStarting, 0)
 	return k.run(ctx)
-}
-
-// nudge tells the keeper that has the lock to try again now, by the file's
-// time: that needs no signal to a process that may be another one by now.
-func nudge(lockPath string) error {
-	now := time.Now()
-	if err := os.Chtimes(lockPath, now, now); err != nil {
-		return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot reach the keeper: %w", err)
-	}
-	return nil
 }
 
 type keeper struct {
@@ -110,7 +103,10 @@ func (k *keeper) run(ctx context.Context) error {
 		delay := min(firstBackoff<<min(failures-1, 10), maxBackoff)
 		k.opts.Log.Error("agent ended before it answered", "how", end.how, "failures", failures, "next_in", delay)
 		k.mark(wire.LockBackoff, failures)
-		k.waitBackoff(ctx, delay)
+		if k.waitBackoff(ctx, delay) {
+			k.opts.Log.Info("keeper ends by request")
+			return nil
+		}
 	}
 	return nil
 }
@@ -146,15 +142,20 @@ func (k *keeper) waitForeign(ctx context.Context) (stopped bool, err error) {
 	}
 }
 
-// waitBackoff waits for the delay, ctx, or a nudge.
-func (k *keeper) waitBackoff(ctx context.Context, delay time.Duration) {
+// waitBackoff waits for the delay, ctx, or a sign from a command, which may be
+// to end.
+func (k *keeper) waitBackoff(ctx context.Context, delay time.Duration) (end bool) {
 	path := k.opts.State.KeeperLock()
 	before := modTime(path)
 	for until := time.Now().Add(delay); time.Now().Before(until); {
-		if !modTime(path).Equal(before) || !sleep(ctx, min(100*time.Millisecond, delay)) {
-			return
+		if now := modTime(path); !now.Equal(before) {
+			return wire.EndAsked(now)
+		}
+		if !sleep(ctx, min(100*time.Millisecond, delay)) {
+			return false
 		}
 	}
+	return false
 }
 
 func modTime(path string) time.Time {

@@ -21,7 +21,8 @@ type Options struct {
 	SocketPath string // see SocketPath
 	LockPath   string // agent.lock in the state directory
 	// Lock is the agent lock if the caller took it already with AcquireLock,
-	// which it should before it opens the ledger. Serve releases it.
+	// which it should before it opens the ledger. The caller then releases it
+	// after all else is closed, or leaves that to the end of the process.
 	Lock *wire.Lock
 	Deck pipeline.Deck
 	Info pipeline.AgentInfo
@@ -78,7 +79,9 @@ func Serve(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	defer s.lock.Release()
+	if opts.Lock == nil {
+		defer s.lock.Release()
+	}
 	listener, err := listen(opts.SocketPath)
 	if err != nil {
 		return err

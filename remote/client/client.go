@@ -47,7 +47,11 @@ type Dialer func(ctx context.Context) (net.Conn, error)
 // Dial connects to the agent at a unix socket and checks that both speak a
 // common protocol version.
 func Dial(ctx context.Context, socketPath string) (*Client, error) {
-	return DialFunc(ctx, socketPath, func(ctx context.Context) (net.Conn, error) {
+	return DialFunc(ctx, socketPath, unixDialer(socketPath))
+}
+
+func unixDialer(socketPath string) Dialer {
+	return func(ctx context.Context) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", socketPath)
 		if err != nil {
 			return nil, err
@@ -57,7 +61,7 @@ func Dial(ctx context.Context, socketPath string) (*Client, error) {
 			return nil, err
 		}
 		return conn, nil
-	})
+	}
 }
 
 // DialFunc is Dial over connections of dial's making; where names the agent in
@@ -173,10 +177,10 @@ func (c *Client) Retry(ctx context.Context) error {
 }
 
 // Stop tells agent and keeper to end; workers live on. It returns when the
-// agent does not answer any more, or with ctx.
+// agent does not answer any more, or with ctx; End also waits for the processes.
 func (c *Client) Stop(ctx context.Context) error {
 	var before wire.Hello
-	if err := c.post(ctx, quick, wire.PathStop, rand.Text(), struct{}{}, &before); err != nil {
+	if err := c.postStop(ctx, &before); err != nil {
 		return err
 	}
 	for {
@@ -191,6 +195,10 @@ func (c *Client) Stop(ctx context.Context) error {
 		}
 		pause(ctx, 20*time.Millisecond)
 	}
+}
+
+func (c *Client) postStop(ctx context.Context, hello *wire.Hello) error {
+	return c.post(ctx, quick, wire.PathStop, rand.Text(), struct{}{}, hello)
 }
 
 func (c *Client) get(ctx context.Context, limit time.Duration, path string, query url.Values, out any) error {

@@ -38,7 +38,7 @@ func Ensure(ctx context.Context, opts EnsureOptions) (*Client, error) {
 	}
 	wait, cancel := context.WithTimeout(ctx, opts.Wait)
 	defer cancel()
-	if err := opts.Spawn(wait); err != nil {
+	if err := opts.Spawn(wait); err != nil && wait.Err() == nil {
 		return nil, err
 	}
 	return await(ctx, wait, opts)
@@ -58,9 +58,16 @@ func await(ctx, wait context.Context, opts EnsureOptions) (*Client, error) {
 		if wait.Err() != nil {
 			return nil, startProblem(opts, "cannot start the agent: it does not answer after %s", opts.Wait)
 		}
-		// Once may be chance, such as a lock that was just being given up.
 		rec, held, err := wire.Held(opts.State.KeeperLock())
-		if err == nil && held && rec.State == wire.LockBackoff && rec.Count > 1 {
+		switch {
+		case err != nil:
+		case !held:
+			// The keeper that Spawn found was ending with its agent.
+			if err := opts.Spawn(wait); err != nil && wait.Err() == nil {
+				return nil, err
+			}
+		case rec.State == wire.LockBackoff && rec.Count > 1:
+			// Once may be chance, such as a lock that was just being given up.
 			return nil, startProblem(opts, "cannot start the agent: it ends before it answers (%d times)", rec.Count)
 		}
 		pause(wait, 10*time.Millisecond)

@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"pipedeck/pipeline"
 	"pipedeck/remote/agent"
@@ -53,6 +55,13 @@ func TestMain(m *testing.M) {
 func ensureOptions(t *testing.T, role string) client.EnsureOptions {
 	t.Helper()
 	state := wire.State{Dir: filepath.Join(t.TempDir(), ".pipedeck")}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if _, err := client.End(ctx, state); err != nil {
+			t.Error(err)
+		}
+	})
 	return client.EnsureOptions{State: state, Spawn: func(ctx context.Context) error {
 		env := append(os.Environ(), roleVar+"=keep "+role, stateVar+"="+state.Dir)
 		return agent.Spawn(ctx, agent.SpawnOptions{State: state, Env: env})
@@ -88,21 +97,9 @@ func TestEnsureStartsOneAgentForAll(t *testing.T) {
 		}
 		pids[r.hello.PID] = true
 	}
-	c, err := client.Ensure(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := c.Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
 	if len(pids) != 1 {
 		t.Errorf("agents %v answered, want one", pids)
 	}
-	eventually(t, "the keeper to end", func() bool {
-		_, held, err := wire.Held(opts.State.KeeperLock())
-		return err == nil && !held
-	})
 }
 
 func TestEnsureSaysWhyAnAgentDiesAtStart(t *testing.T) {
@@ -113,18 +110,83 @@ func TestEnsureSaysWhyAnAgentDiesAtStart(t *testing.T) {
 	if !strings.Contains(p.Hint, "cannot open the ledger") || strings.Contains(p.Hint, "\x1b") {
 		t.Errorf("the hint %q lacks the reason or carries control characters", p.Hint)
 	}
-	rec := wire.ReadRecord(opts.State.KeeperLock())
-	keeper, err := os.FindProcess(rec.PID)
+	if _, held, err := wire.Held(opts.State.KeeperLock()); !held || err != nil {
+		t.Errorf("the keeper gave up: held=%t (%v)", held, err)
+	}
+}
+
+func TestEnsureRightAfterAStopStartsANewAgent(t *testing.T) {
+	t.Parallel()
+	opts := ensureOptions(t, "agent")
+	before := ""
+	for range 5 {
+		c, err := client.Ensure(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hello, err := c.Hello(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hello.Instance == before {
+			t.Errorf("the stopped agent %s answers", before)
+		}
+		before = hello.Instance
+		// Stop returns while the keeper may still be there.
+		if err := c.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+}
+
+func TestEnsureBringsAKeeperBack(t *testing.T) {
+	t.Parallel()
+	opts := ensureOptions(t, "agent")
+	c, err := client.Ensure(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := keeper.Signal(os.Interrupt); err != nil {
+	defer c.Close()
+	first, err := c.Hello(t.Context())
+	if err != nil || first.KeeperPID <= 1 {
+		t.Fatalf("no keeper in %+v (%v)", first, err)
+	}
+	if err := syscall.Kill(first.KeeperPID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the keeper to end", func() bool {
-		_, held, err := wire.Held(opts.State.KeeperLock())
-		return err == nil && !held
+	eventually(t, "the agent to notice", func() bool {
+		hello, err := c.Hello(t.Context())
+		return err == nil && hello.KeeperLost
 	})
+	again, err := client.Ensure(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if hello, err := again.Hello(t.Context()); err != nil || hello.PID != first.PID {
+		t.Errorf("another agent %d answers (%v), want %d", hello.PID, err, first.PID)
+	}
+	if rec, held, err := wire.Held(opts.State.KeeperLock()); !held || err != nil || rec.PID == first.KeeperPID {
+		t.Errorf("keeper is %+v held=%t (%v), want a new one", rec, held, err)
+	}
+}
+
+func TestEndOfNothing(t *testing.T) {
+	t.Parallel()
+	ran, err := client.End(t.Context(), ensureOptions(t, "agent").State)
+	if ran || err != nil {
+		t.Errorf("ended something: %t (%v)", ran, err)
+	}
+}
+
+func TestEndTakesAnAgentOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	state, _ := serving(t, &fakeDeck{}, func(o *agent.Options) { o.Proto = wire.Proto{Min: 7, Max: 9} })
+	ran, err := client.End(t.Context(), state)
+	if !ran || err != nil {
+		t.Errorf("ended %t (%v), want the other version to end", ran, err)
+	}
 }
 
 func TestEnsurePassesOnThatSpawnFailed(t *testing.T) {

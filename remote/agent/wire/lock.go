@@ -112,6 +112,26 @@ func Held(path string) (Record, bool, error) {
 	return rec, false, err
 }
 
+// A keeper that waits looks at the time of its lock file, because a signal
+// could hit another process that has its pid by now.
+
+// AskRetry tells the keeper with this lock to start an agent now.
+func AskRetry(lockPath string) error {
+	now := time.Now()
+	return os.Chtimes(lockPath, now, now)
+}
+
+// AskEnd tells the keeper with this lock to end if it has no agent. It is to
+// be repeated until the lock is free: a keeper that is busy misses it.
+func AskEnd(lockPath string) error {
+	return os.Chtimes(lockPath, endTime(), endTime())
+}
+
+// EndAsked says whether modified, the time of a lock file, is AskEnd's.
+func EndAsked(modified time.Time) bool { return modified.Equal(endTime()) }
+
+func endTime() time.Time { return time.Unix(1, 0) }
+
 func flock(file *os.File, how int) error {
 	for {
 		err := syscall.Flock(int(file.Fd()), how)
