@@ -1,6 +1,10 @@
 package proc
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,7 +35,7 @@ type launch struct {
 // cache holds the launches by run directory and what was seen of processes.
 type cache struct {
 	launches map[string]*launch
-	scanned  time.Time
+	nextScan time.Time // of all processes, for the counters
 	envs     map[identity]mark
 }
 
@@ -43,18 +47,27 @@ func newCache() cache {
 }
 
 // reload finds new run directories and forgets removed ones. A directory
-// without an intent is one whose start was cut short: nothing was started.
-func (h *Host) reload() {
-	found := make(map[string]bool)
-	dirs, _ := filepath.Glob(filepath.Join(h.opt.RunsDir, "*", "*", "*")) // the pattern is valid
+// without an intent is one whose start was cut short: nothing was started. A
+// folder that can not be listed is an error: a worker that is only not seen
+// would be started twice.
+func (h *Host) reload() error {
+	dirs, err := runDirs(h.opt.RunsDir)
+	if err != nil {
+		return fmt.Errorf("cannot list launches: %w", err)
+	}
+	found := make(map[string]bool, len(dirs))
 	for _, dir := range dirs {
 		found[dir] = true
 		if _, ok := h.cache.launches[dir]; ok {
 			continue
 		}
 		l := &launch{dir: dir, read: -1}
-		if err := readRecord(filepath.Join(dir, runFile), &l.rec); err != nil {
+		err := readRecord(filepath.Join(dir, runFile), &l.rec)
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
+		}
+		if err != nil {
+			return fmt.Errorf("cannot read launch %q: %w", dir, err)
 		}
 		h.cache.launches[dir] = l
 	}
@@ -63,6 +76,31 @@ func (h *Host) reload() {
 			delete(h.cache.launches, dir)
 		}
 	}
+	return nil
+}
+
+// runDirs lists RUNS/STAGE/RANK/LAUNCH.
+func runDirs(root string) ([]string, error) {
+	dirs := []string{root}
+	for depth := range 3 {
+		var next []string
+		for _, dir := range dirs {
+			entries, err := os.ReadDir(dir)
+			if depth > 0 && errors.Is(err, fs.ErrNotExist) {
+				continue // pruned meanwhile
+			}
+			if err != nil {
+				return nil, err
+			}
+			for _, e := range entries {
+				if e.IsDir() {
+					next = append(next, filepath.Join(dir, e.Name()))
+				}
+			}
+		}
+		dirs = next
+	}
+	return dirs, nil
 }
 
 // update reads the records that were not there before.
@@ -110,13 +148,8 @@ func (h *Host) allNewest() []*launch {
 		out = append(out, l)
 	}
 	slices.SortFunc(out, func(a, b *launch) int {
-		if a.rec.Launch.Stage != b.rec.Launch.Stage {
-			if a.rec.Launch.Stage < b.rec.Launch.Stage {
-				return -1
-			}
-			return 1
-		}
-		return a.rec.Launch.Rank - b.rec.Launch.Rank
+		x, y := a.rec.Launch, b.rec.Launch
+		return cmp.Or(cmp.Compare(x.Stage, y.Stage), cmp.Compare(x.Rank, y.Rank))
 	})
 	return out
 }

@@ -161,7 +161,9 @@ func checkLaunch(l pipeline.Launch) error {
 func (h *Host) mayStart(req pipeline.Launch) (int64, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.reload()
+	if err := h.reload(); err != nil {
+		return 0, err
+	}
 	var seq int64
 	for _, l := range h.cache.launches {
 		if l.rec.Launch.ID == req.ID {

@@ -65,7 +65,9 @@ func (h *Host) find(id string) (*launch, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.reload()
+	if err := h.reload(); err != nil {
+		return nil, err
+	}
 	l := h.byID(id)
 	if l == nil {
 		return nil, fmt.Errorf("cannot find launch %q: no run directory", id)
@@ -131,13 +133,10 @@ func (h *Host) Strays(ctx context.Context) ([]pipeline.Process, error) {
 	if h.err != nil {
 		return nil, h.err
 	}
-	newest := make(map[string]bool)
-	h.mu.Lock()
-	h.reload()
-	for _, l := range h.allNewest() {
-		newest[l.rec.Launch.ID] = true
+	newest, err := h.newestIDs()
+	if err != nil {
+		return nil, err
 	}
-	h.mu.Unlock()
 	procs, err := h.fs.all()
 	if err != nil {
 		return nil, err
@@ -157,4 +156,17 @@ func (h *Host) Strays(ctx context.Context) ([]pipeline.Process, error) {
 	}
 	slices.SortFunc(out, func(a, b pipeline.Process) int { return a.PID - b.PID })
 	return out, nil
+}
+
+func (h *Host) newestIDs() (map[string]bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.reload(); err != nil {
+		return nil, err
+	}
+	ids := make(map[string]bool)
+	for _, l := range h.allNewest() {
+		ids[l.rec.Launch.ID] = true
+	}
+	return ids, nil
 }

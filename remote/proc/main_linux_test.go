@@ -84,7 +84,7 @@ func (d deck) up(t *testing.T) *Host {
 	h := d.host()
 	t.Cleanup(func() {
 		h.mu.Lock()
-		h.reload()
+		_ = h.reload()
 		all := maps.Clone(h.cache.launches)
 		h.mu.Unlock()
 		for _, l := range all {

@@ -10,9 +10,12 @@ import (
 )
 
 const (
-	// scanEvery bounds how often Observe reads every process of the node; a
-	// dead leader is looked for each time.
+	// Observe reads every process of the node at most every scanEvery, and
+	// less often where that is slow: with scanShare to at most 0.5 % of a core,
+	// up to every scanSlow. The leaders are looked at each time.
 	scanEvery = 2 * time.Second
+	scanSlow  = 10 * time.Second
+	scanShare = 200
 	// recordGrace is how long a living shim may take to record an end.
 	recordGrace = time.Second
 )
@@ -42,11 +45,18 @@ func (h *Host) Observe(ctx context.Context) ([]pipeline.LaunchSeen, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.reload()
+	if err := h.reload(); err != nil {
+		return nil, err
+	}
 	scan := h.oneScan()
-	due := time.Since(h.cache.scanned) >= scanEvery
+	began := time.Now()
+	due := !began.Before(h.cache.nextScan)
 	if due {
-		h.cache.scanned = time.Now()
+		if _, err := scan(); err != nil {
+			return nil, err
+		}
+		took := time.Since(began)
+		h.cache.nextScan = began.Add(min(max(scanEvery, scanShare*took), scanSlow))
 		h.forgetEnviron(scan)
 	}
 	var out []pipeline.LaunchSeen

@@ -14,7 +14,9 @@ const keepLaunches = 20
 func (h *Host) prune(workerDir string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.reload()
+	if h.reload() != nil {
+		return
+	}
 	var all []*launch
 	for dir, l := range h.cache.launches {
 		if filepath.Dir(dir) == workerDir {

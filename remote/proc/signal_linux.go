@@ -44,9 +44,9 @@ func (h *Host) Signal(ctx context.Context, launch, sig string, to pipeline.Scope
 		return h.signalLeader(l, num), nil
 	}
 	if num == unix.SIGKILL {
-		if _, err := h.signalSet(ctx, l, unix.SIGSTOP); err != nil {
-			return nil, err
-		}
+		// Whatever comes of it: nothing may be left stopped.
+		_, _ = h.signalSet(ctx, l, unix.SIGSTOP)
+		ctx = context.WithoutCancel(ctx)
 	}
 	return h.signalSet(ctx, l, num)
 }
@@ -91,7 +91,10 @@ func (h *Host) signalSet(ctx context.Context, l *launch, sig unix.Signal) ([]pip
 		}
 		time.Sleep(signalPause)
 	}
-	return out, fmt.Errorf("cannot signal the whole set of %q: it keeps forking", l.rec.Launch.ID)
+	if sig != unix.SIGKILL {
+		return out, nil // who is left shows in the next look
+	}
+	return out, fmt.Errorf("cannot kill the whole set of %q: it keeps forking", l.rec.Launch.ID)
 }
 
 // send signals one process through a pidfd, which can not come to mean another
