@@ -147,7 +147,7 @@ func (c *call) distort(l *listing) {
 		}
 	case ListEmptyPage:
 		l.objects, l.truncated = nil, true
-		l.next = base64.URLEncoding.EncodeToString([]byte(l.after))
+		l.next = base64.URLEncoding.EncodeToString([]byte(max(l.after, "\x00")))
 	case ListNoToken:
 		l.truncated, l.next = true, ""
 	case ListLoop:

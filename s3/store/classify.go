@@ -75,7 +75,7 @@ func classify(ctx context.Context, op, key string, err error) *pipeline.StoreErr
 		return e
 	}
 	var re *awshttp.ResponseError
-	if !errors.As(err, &re) || re.Response == nil {
+	if !errors.As(err, &re) || re.HTTPStatusCode() == 0 {
 		classifyTransport(ctx, e)
 		return e
 	}

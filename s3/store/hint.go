@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -89,15 +90,18 @@ func mentionsExpiry(message string) bool {
 // pass by themselves, so they stay transient but for a certificate.
 func classifyTransport(ctx context.Context, e *pipeline.StoreError) {
 	if cause := context.Cause(ctx); cause != nil {
-		e.Err = cause
+		e.Err = cause // says more than the "context canceled" of the request
 		e.Hint = deadlineHint(cause)
 		return
+	}
+	var sent *url.Error
+	if errors.As(e.Err, &sent) {
+		e.Err = sent.Err // without the SDK's and net/http's framing
 	}
 	var dns *net.DNSError
 	var unknownCA x509.UnknownAuthorityError
 	var badHost x509.HostnameError
 	var badCert *tls.CertificateVerificationError
-	var plain tls.RecordHeaderError
 	switch {
 	case errors.As(e.Err, &dns):
 		e.Err = dns
@@ -105,7 +109,7 @@ func classifyTransport(ctx context.Context, e *pipeline.StoreError) {
 	case errors.As(e.Err, &unknownCA), errors.As(e.Err, &badHost), errors.As(e.Err, &badCert):
 		e.Class = pipeline.StoreConfig
 		e.Hint = "the endpoint's certificate is not trusted here: check store.endpoint, the clock and the CA certificates"
-	case errors.As(e.Err, &plain):
+	case strings.Contains(e.Err.Error(), "server gave HTTP response to HTTPS client"): // net/http keeps no type
 		e.Class = pipeline.StoreConfig
 		e.Hint = "the endpoint does not speak TLS: use http:// in store.endpoint"
 	case errors.Is(e.Err, syscall.ECONNREFUSED):

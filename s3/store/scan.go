@@ -28,7 +28,12 @@ var (
 // scanPage decodes a listing in one pass. It knows as much XML as S3 servers
 // write: elements, attributes (skipped), text, CDATA, entities, comments.
 func scanPage(data []byte) (page, error) {
-	s := pageScan{scanner: scanner{in: data}}
+	// Sizes of an entry with a short key: a guess that saves growing.
+	s := pageScan{
+		scanner: scanner{in: data},
+		arena:   make([]byte, 0, len(data)/3),
+		found:   make([]found, 0, min(maxKeys, len(data)/200)),
+	}
 	if err := s.run(); err != nil {
 		return page{}, err
 	}
@@ -51,6 +56,7 @@ type pageScan struct {
 	arena     []byte
 	found     []found
 	path      [4]string // names of open elements, by depth from 1
+	raw       [4][]byte // … as they are written
 	depth     int
 	urlForm   bool
 	truncated bool
@@ -84,7 +90,7 @@ func (s *pageScan) run() error {
 func (s *pageScan) open(name []byte) {
 	s.depth++
 	if s.depth < len(s.path) {
-		s.path[s.depth] = element(name)
+		s.path[s.depth], s.raw[s.depth] = element(name), name
 	}
 	if s.depth == 2 && s.path[2] == "Contents" {
 		s.found = append(s.found, found{})
@@ -129,7 +135,7 @@ func (s *pageScan) close(name, text []byte) error {
 	at := ""
 	if s.depth < len(s.path) {
 		at = s.path[s.depth]
-		if at != element(name) {
+		if !bytes.Equal(s.raw[s.depth], name) {
 			return errNotXML
 		}
 	}

@@ -43,6 +43,9 @@ func (s *scanner) token() (token, error) {
 		text = s.add(text, s.in[s.pos:s.pos+i])
 		s.pos += i
 		rest := s.in[s.pos:]
+		if len(rest) > 1 && rest[1] != '!' && rest[1] != '?' {
+			return s.tag(text)
+		}
 		switch {
 		case bytes.HasPrefix(rest, []byte("<![CDATA[")):
 			body, err := s.until(rest, "<![CDATA[", "]]>")
