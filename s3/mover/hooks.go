@@ -1,0 +1,24 @@
+package mover
+
+// Points at which Options.Hook is called, in the order of a file's journey.
+// Crash tests kill the process at each of them.
+const (
+	HookFileRead        = "file_read"        // hashed, nothing is recorded yet
+	HookIntentSaved     = "intent_saved"     // the ledger knows what is about to be sent
+	HookObjectPut       = "object_put"       // the endpoint answered the PUT
+	HookPartPut         = "part_put"         // the endpoint answered for one part
+	HookBeforeComplete  = "before_complete"  // all parts are there, the object is not
+	HookSent            = "sent"             // queued for verification
+	HookBatchProven     = "batch_proven"     // the listing agreed
+	HookManifestStored  = "manifest_stored"  // the manifest names the batch
+	HookLedgerCommitted = "ledger_committed" // verified on disk: removal is allowed
+	HookBeforeRemove    = "before_remove"
+	HookRemoved         = "removed" // unlinked, not counted yet
+	HookRebuilt         = "rebuilt" // the bucket was taken over into the ledger
+)
+
+func (m *Mover) hook(point string) {
+	if m.opt.Hook != nil {
+		m.opt.Hook(point)
+	}
+}

@@ -1,0 +1,344 @@
+package mover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"pipedeck/pipeline"
+	"pipedeck/pipeline/spec"
+	"pipedeck/s3/ledger"
+	"pipedeck/s3/local"
+)
+
+const (
+	maxManifest = 64 << 20
+	takeOver    = 500 // rows of one commit while the bucket is taken over
+	// readbackName is the scratch file in the state directory that holds an
+	// object while its format is judged.
+	readbackName = "readback"
+)
+
+// knowLoop makes the ledger know what the bucket holds, once; nothing is
+// uploaded before.
+func (m *Mover) knowLoop(ctx context.Context) {
+	m.mu.Lock()
+	known := m.known
+	m.mu.Unlock()
+	for n := 1; !known; n++ {
+		err := m.rebuild(ctx)
+		m.gate.report(err)
+		m.mu.Lock()
+		m.known, m.knownErr = err == nil, ""
+		if err != nil {
+			m.knownErr = err.Error()
+			if hint := hintOf(err); hint != "" {
+				m.knownErr += "; " + hint
+			}
+		}
+		known = m.known
+		m.mu.Unlock()
+		m.signal()
+		if !known && sleep(ctx, max(minScan, backoff(n, m.opt.Rand()))) != nil {
+			return
+		}
+	}
+	m.sweepUploads(ctx)
+}
+
+// rebuild takes over what the bucket holds of this run: what manifests claim
+// and the listing confirms is stored. Objects that no manifest names and that
+// have no local file are read back and judged by their format.
+func (m *Mover) rebuild(ctx context.Context) error {
+	if _, err := m.profile(ctx); err != nil {
+		return err
+	}
+	for _, o := range m.outputs {
+		if err := m.readManifests(ctx, o); err != nil {
+			return err
+		}
+		strangers, err := m.confirm(ctx, o)
+		if err != nil {
+			return err
+		}
+		if err := m.adoptStrangers(ctx, o, strangers); err != nil {
+			return err
+		}
+	}
+	if err := m.opt.Ledger.SetMeta(metaKnown, "1"); err != nil {
+		return err
+	}
+	m.hook(HookRebuilt)
+	if err := m.loadCounts(ctx); err != nil {
+		return err
+	}
+	return m.relook(ctx)
+}
+
+// readManifests puts the claims of an output's manifests into the ledger,
+// oldest first.
+func (m *Mover) readManifests(ctx context.Context, o *output) error {
+	return m.list(ctx, m.manifestPrefix(o), func(obj pipeline.Object) error {
+		rows, err := m.readManifest(ctx, o, obj)
+		if err != nil {
+			return err
+		}
+		for len(rows) > 0 {
+			n := min(len(rows), takeOver)
+			if err := m.opt.Ledger.Save(rows[:n]...); err != nil {
+				return err
+			}
+			rows = rows[n:]
+		}
+		return nil
+	})
+}
+
+// readManifest returns the claims of one manifest. One that cannot be read is
+// reported and left out: its objects are then strangers and are read back.
+func (m *Mover) readManifest(ctx context.Context, o *output, obj pipeline.Object) ([]ledger.Row, error) {
+	body, _, err := m.opt.Verifier.Get(ctx, obj.Key, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	data, err := io.ReadAll(io.LimitReader(body, maxManifest))
+	if err != nil {
+		return nil, err
+	}
+	var doc manifest
+	if err := json.Unmarshal(data, &doc); err != nil {
+		m.notify(pipeline.Warn, fmt.Sprintf("cannot read manifest %q: %v", obj.Key, err))
+		return nil, nil
+	}
+	rows := make([]ledger.Row, 0, len(doc.Entries))
+	for i := range doc.Entries {
+		row, err := doc.Entries[i].row(o.name)
+		if err != nil {
+			m.notify(pipeline.Warn, err.Error())
+			continue
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// list visits all objects below a prefix. A page that fails ends it: an
+// incomplete listing is never taken for a complete one.
+func (m *Mover) list(ctx context.Context, prefix string, visit func(pipeline.Object) error) error {
+	req := pipeline.ListRequest{Prefix: prefix}
+	for {
+		page, err := m.opt.Verifier.List(ctx, req)
+		if err != nil {
+			return err
+		}
+		for _, obj := range page.Objects {
+			if err := visit(obj); err != nil {
+				return err
+			}
+		}
+		if page.Next == "" {
+			return nil
+		}
+		if page.Next == req.Token {
+			return &pipeline.StoreError{Op: "list", Key: prefix, Class: pipeline.StoreTransient,
+				Err: errors.New("the listing repeats its token")}
+		}
+		req.Token = page.Next
+	}
+}
+
+// confirm holds an output's claims against the listing and returns the keys
+// that nothing claims.
+func (m *Mover) confirm(ctx context.Context, o *output) (strangers []string, err error) {
+	p, err := m.profile(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var rows []ledger.Row
+	save := func(r *ledger.Row) error {
+		if r != nil {
+			rows = append(rows, *r)
+		}
+		if len(rows) == 0 || r != nil && len(rows) < takeOver {
+			return nil
+		}
+		err := m.opt.Ledger.Save(rows...)
+		rows = rows[:0]
+		return err
+	}
+	err = m.list(ctx, m.listPrefix(o), func(obj pipeline.Object) error {
+		key := strings.TrimPrefix(obj.Key, m.prefix)
+		if _, mine := m.relOf(o, key); !mine || strings.HasPrefix(key, ".pipedeck/") {
+			return nil
+		}
+		row, ok, err := m.opt.Ledger.Row(ctx, o.name, key)
+		if err != nil {
+			return err
+		}
+		if !ok || row.Put == nil && row.Stored == nil {
+			strangers = append(strangers, key)
+			return nil
+		}
+		return save(m.confirmed(p, &row, obj))
+	})
+	return strangers, errors.Join(err, save(nil))
+}
+
+// confirmed turns a claim into what is stored, if the object is what was
+// claimed; else nil, and the object is reported.
+func (m *Mover) confirmed(p pipeline.StoreProfile, row *ledger.Row, obj pipeline.Object) *ledger.Row {
+	if row.Phase != ledger.Claimed {
+		return nil
+	}
+	c := *row.Put
+	if compare(p, obj, &c) != same && (c.ETag != obj.ETag || c.Size != obj.Size) {
+		m.notify(pipeline.Error, fmt.Sprintf("object %q is not what its manifest says; it does not count as stored", obj.Key))
+		return nil
+	}
+	c.ETag = obj.ETag
+	row.Stored, row.Put, row.Phase = &c, nil, ledger.NoPut
+	return row
+}
+
+// adoptStrangers reads back objects that nothing names and that have no local
+// file, and enters the good ones in a manifest.
+func (m *Mover) adoptStrangers(ctx context.Context, o *output, keys []string) error {
+	var rows []ledger.Row
+	for _, key := range keys {
+		rel, ok := m.relOf(o, key)
+		if !ok || m.onDisk(o, rel) || o.isArtifacts() {
+			continue
+		}
+		row, reason, err := m.readStranger(ctx, o, key, rel)
+		if err != nil {
+			return err
+		}
+		if reason != "" {
+			m.notify(pipeline.Error, fmt.Sprintf("object %q does not count as stored: %s", key, reason))
+			continue
+		}
+		if rows = append(rows, row); len(rows) == batchFiles {
+			if err := m.adoptRows(ctx, o, rows); err != nil {
+				return err
+			}
+			rows = nil
+		}
+	}
+	return m.adoptRows(ctx, o, rows)
+}
+
+func (m *Mover) adoptRows(ctx context.Context, o *output, rows []ledger.Row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	key, err := m.writeManifest(ctx, o, rows)
+	if err != nil {
+		return err
+	}
+	return m.opt.Ledger.SaveManifest(key, rows)
+}
+
+func (m *Mover) onDisk(o *output, rel string) bool {
+	for i := range o.roots {
+		f, err := local.Open(o.roots[i].dir, rel)
+		if err == nil {
+			id, err := f.Identity()
+			_ = f.Close()
+			if err == nil && !local.IsPlaceholder(id) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// readStranger fetches an object to a scratch file and judges it there.
+func (m *Mover) readStranger(ctx context.Context, o *output, key, rel string) (row ledger.Row, reason string, err error) {
+	scratch, err := os.Create(filepath.Join(m.opt.StateDir, readbackName))
+	if err != nil {
+		return row, "", err
+	}
+	defer func() {
+		_ = scratch.Truncate(0)
+		_ = scratch.Close()
+	}()
+	sums, err := fetchTo(ctx, m.opt.Verifier, m.prefix+key, scratch)
+	if err != nil {
+		return row, "", err
+	}
+	if o.spec.Format != spec.FormatMarker {
+		if reason, err = m.judgeScratch(o); reason != "" || err != nil {
+			return row, reason, err
+		}
+	}
+	obj, err := m.opt.Verifier.Head(ctx, m.prefix+key)
+	if err != nil {
+		return row, "", err
+	}
+	sample, _ := o.spec.SampleID(rel)
+	return ledger.Row{Output: o.name, Key: key, Sample: sample,
+		Stored: &ledger.Copy{Size: sums.Size, MD5: sums.MD5, CRC32C: sums.CRC32C, ETag: obj.ETag}}, "", nil
+}
+
+func (m *Mover) judgeScratch(o *output) (reason string, err error) {
+	f, err := local.Open(m.opt.StateDir, readbackName)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	id, err := f.Identity()
+	if err != nil {
+		return "", err
+	}
+	j, err := local.Judge(f, o.spec.Format, id)
+	if err != nil || j.Verdict == local.Complete || j.Verdict == local.AfterSettle {
+		return "", err
+	}
+	return "as a " + o.spec.Format + " file it is " + j.Reason, nil
+}
+
+// relook reads the ledger again for files that were found before it knew the
+// bucket.
+func (m *Mover) relook(ctx context.Context) error {
+	m.mu.Lock()
+	var files []*file
+	for _, o := range m.outputs {
+		for _, f := range o.files {
+			files = append(files, f)
+		}
+	}
+	m.mu.Unlock()
+	for _, f := range files {
+		row, ok, err := m.opt.Ledger.Row(ctx, f.out.name, f.key)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		m.mu.Lock()
+		if !f.dropped {
+			m.learn(f, row)
+		}
+		m.mu.Unlock()
+	}
+	return nil
+}
+
+// learn gives a file the row that the bucket gave. Mover.mu is held.
+func (m *Mover) learn(f *file, row ledger.Row) {
+	*f.row = row
+	if local.IsPlaceholder(f.id) && row.Stored != nil && row.Stored.Size > 0 {
+		f.dropped = true
+		f.out.drop(f)
+		f.out.holders[f.key] = f.id.CTimeNS
+		return
+	}
+	f.setStored(row.Stored != nil)
+}

@@ -1,0 +1,163 @@
+package mover
+
+import (
+	"time"
+
+	"pipedeck/pipeline"
+)
+
+// backlogAge is how long the oldest waiting file may wait before the state
+// says backlog.
+const backlogAge = 60 * time.Second
+
+// Outputs returns the mover's account from memory.
+func (m *Mover) Outputs() pipeline.MoverReading {
+	gate := m.gate.state()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := pipeline.MoverReading{At: m.opt.Clock(), Paused: m.paused, Events: m.events}
+	m.events = nil
+	for _, o := range m.outputs {
+		reading := m.reading(o, gate, r.At)
+		if o.isArtifacts() {
+			r.Artifacts = &reading
+		} else {
+			r.Outputs = append(r.Outputs, reading)
+		}
+	}
+	return r
+}
+
+// Failures lists the files that need the operator or another try, of all
+// outputs, in no particular order.
+func (m *Mover) Failures() []Failure {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []Failure
+	for _, o := range m.outputs {
+		if o.tally.files[stateFailed]+o.tally.files[stateMismatch]+o.tally.files[stateHeld] == 0 {
+			continue
+		}
+		for _, f := range o.files {
+			if f.state == stateFailed || f.state == stateMismatch || f.state == stateHeld {
+				list = append(list, Failure{Output: o.name, Rel: f.rel, Reason: f.reason,
+					Mismatched: f.state == stateMismatch, Since: f.since, NextTry: f.next})
+			}
+		}
+	}
+	return list
+}
+
+func (m *Mover) reading(o *output, gate gateState, now time.Time) pipeline.OutputReading {
+	t := &o.tally
+	r := pipeline.OutputReading{Stage: o.stage.Name, Name: o.spec.Name, Dir: o.dir,
+		VerifiedTotalFiles: o.total.verifiedFiles, VerifiedTotalBytes: o.total.verifiedBytes,
+		ProducedTotalBytes: o.total.producedBytes}
+	r.Queue = m.queueOf(o, now)
+	r.State, r.StateReason = m.stateOf(o, gate, &r.Queue)
+	switch {
+	case !o.scan.done:
+		r.Reason = "the output directory was not scanned yet"
+	case !m.known:
+		r.Reason = "what the bucket holds is not known yet"
+		if m.knownErr != "" {
+			r.Reason += ": " + m.knownErr
+		}
+	}
+	if o.scan.done {
+		r.LocalFiles, r.LocalBytes = ptr(t.localFiles()), ptr(t.localBytes())
+		r.FailedFiles, r.QuarantinedFiles = ptr(t.files[stateFailed]+t.files[stateMismatch]), ptr(int64(0))
+		if !o.newest.IsZero() {
+			r.NewestOutputAt = ptr(o.newest)
+		}
+	}
+	if m.known {
+		r.VerifiedFiles, r.VerifiedBytes = ptr(o.stored.Files), ptr(o.stored.Bytes)
+	}
+	if m.known && o.scan.done {
+		r.DeletedLocalFiles = ptr(o.stored.Files - t.localStored)
+		r.DoneIDs = ptr(o.stored.IDs + max(0, t.complete()-t.localStored))
+		r.Coverage = m.quickCoverage(o)
+		r.Settled = m.isSettled(o)
+	}
+	r.ByRank = o.ranks()
+	return r
+}
+
+// isSettled says whether every complete local file is stored and nothing is on
+// its way. Mover.mu is held.
+func (m *Mover) isSettled(o *output) bool {
+	t := &o.tally
+	return t.files[stateSeen]+t.files[stateWaiting]+t.files[stateInFlight]+t.files[stateSent]+
+		t.files[stateRemoving]+t.files[stateHeld]+t.files[stateFailed]+t.files[stateMismatch]+t.inflight == 0
+}
+
+func (m *Mover) queueOf(o *output, now time.Time) pipeline.Queue {
+	t := &o.tally
+	q := pipeline.Queue{InFlight: t.inflight, MaxParallel: m.gate.max,
+		WaitingFiles: t.files[stateWaiting] + t.files[stateFailed],
+		WaitingBytes: t.bytes[stateWaiting] + t.bytes[stateFailed]}
+	if since := o.waitingSince(); !since.IsZero() {
+		q.OldestSeconds = ptr(max(0, now.Sub(since).Seconds()))
+	}
+	return q
+}
+
+// stateOf says in one word, and why, what the mover does for an output.
+func (m *Mover) stateOf(o *output, gate gateState, q *pipeline.Queue) (pipeline.OutputState, string) {
+	t := &o.tally
+	work := q.WaitingFiles + q.InFlight + t.files[stateSent] + t.files[stateRemoving]
+	switch {
+	case m.stopped:
+		return pipeline.OutputStopped, "the mover does not run"
+	case m.paused:
+		return pipeline.OutputPaused, "uploads are paused by the operator"
+	case !o.active:
+		return pipeline.OutputIdle, "its stage was not started here"
+	case !o.scan.done:
+		return pipeline.OutputUnknown, "the output directory was not scanned yet"
+	case gate.blocked != "":
+		return pipeline.OutputBlocked, gate.blocked
+	case m.knownErr != "":
+		return pipeline.OutputBlocked, m.knownErr
+	case m.noDeletes != "":
+		return pipeline.OutputBlocked, m.noDeletes
+	case o.scan.problem != "":
+		return pipeline.OutputBlocked, o.scan.problem
+	case gate.throttled && work > 0:
+		return pipeline.OutputThrottled, "the store asks for fewer requests"
+	case q.OldestSeconds != nil && *q.OldestSeconds > backlogAge.Seconds():
+		return pipeline.OutputBacklog, "files come faster than they are uploaded"
+	case work > 0:
+		return pipeline.OutputRunning, ""
+	default:
+		return pipeline.OutputIdle, ""
+	}
+}
+
+// quickCoverage is what the mover knows without asking. A file that is being
+// written is missing in the store.
+func (m *Mover) quickCoverage(o *output) *pipeline.CoverageCounts {
+	t := &o.tally
+	c := &pipeline.CoverageCounts{At: m.opt.Clock(), Complete: o.scan.problem == "",
+		Local:      t.localFiles(),
+		Proven:     t.files[stateKept] + t.files[stateRemoving] + t.files[stateHeld],
+		Unproven:   t.files[stateSent],
+		Mismatched: t.files[stateMismatch],
+		Unknown:    t.files[stateSeen]}
+	c.Missing = c.Local - c.Proven - c.Unproven - c.Mismatched - c.Unknown
+	return c
+}
+
+// ranks counts by rank where directories are of one rank each.
+func (o *output) ranks() map[int]pipeline.RankFiles {
+	ranks := map[int]pipeline.RankFiles{}
+	for i := range o.roots {
+		if r := &o.roots[i]; r.rank >= 0 && r.produced > 0 {
+			ranks[r.rank] = pipeline.RankFiles{Done: r.produced, NewestAt: r.newest}
+		}
+	}
+	return ranks
+}
+
+func ptr[T any](v T) *T { return &v }

@@ -1,0 +1,54 @@
+package mover
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"pipedeck/pipeline"
+)
+
+const (
+	baseBackoff = 500 * time.Millisecond
+	maxBackoff  = 60 * time.Second
+)
+
+// backoff is the full-jitter wait before attempt n+1; n counts from 1.
+func backoff(n int, rand float64) time.Duration {
+	ceiling := min(baseBackoff<<min(n-1, 10), maxBackoff)
+	return time.Duration(rand * float64(ceiling))
+}
+
+// classOf is the class of a store error, "" for nil and for other errors.
+func classOf(err error) pipeline.StoreClass {
+	var se *pipeline.StoreError
+	if errors.As(err, &se) {
+		return se.Class
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return pipeline.StoreTransient
+	}
+	return ""
+}
+
+func hintOf(err error) string {
+	var se *pipeline.StoreError
+	if errors.As(err, &se) {
+		return se.Hint
+	}
+	return ""
+}
+
+func isMissing(err error) bool { return classOf(err) == pipeline.StoreMissing }
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

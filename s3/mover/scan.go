@@ -1,0 +1,351 @@
+package mover
+
+import (
+	"context"
+	"errors"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"pipedeck/pipeline"
+	"pipedeck/s3/local"
+)
+
+const (
+	minScan = time.Second
+	maxScan = 60 * time.Second
+	// idleScan is how often outputs that the mover leaves alone are counted.
+	idleScan = 30 * time.Second
+	// scanShare keeps scanning below 1/scanShare of the time.
+	scanShare = 50
+)
+
+// scanLoop keeps o.files true: whole scans are the truth, hints of the watcher
+// make it early.
+func (m *Mover) scanLoop(ctx context.Context) {
+	watcher, err := local.NewWatcher()
+	var hints <-chan local.Hint
+	if err != nil {
+		m.notify(pipeline.Warn, "files are found by scanning only: "+err.Error())
+	} else {
+		defer watcher.Close()
+		hints = watcher.Events()
+	}
+	watched := map[string]bool{}
+	due := make([]time.Time, len(m.outputs))
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case h := <-hints:
+			m.hint(ctx, h, due)
+		case <-m.wakeScan:
+			clear(due)
+		case <-timer.C:
+		}
+		timer.Reset(m.scanDue(ctx, due, watcher, watched))
+	}
+}
+
+// scanDue scans what is due and says when the next scan is.
+func (m *Mover) scanDue(ctx context.Context, due []time.Time, w *local.Watcher, watched map[string]bool) time.Duration {
+	next := maxScan
+	for i, o := range m.outputs {
+		began := m.opt.Clock()
+		if began.Before(due[i]) {
+			next = min(next, due[i].Sub(began))
+			continue
+		}
+		if w != nil && !o.isArtifacts() {
+			for r := range o.roots {
+				watch(w, o.roots[r].dir, watched)
+			}
+		}
+		m.scan(ctx, o)
+		took := m.opt.Clock().Sub(began)
+		wait := min(max(minScan, took*scanShare), maxScan)
+		m.mu.Lock()
+		if !o.active || o.isArtifacts() {
+			wait = max(wait, idleScan)
+		}
+		m.mu.Unlock()
+		due[i] = m.opt.Clock().Add(wait)
+		next = min(next, wait)
+	}
+	return max(next, 10*time.Millisecond)
+}
+
+// watch adds a root once it exists; a root that vanished is added again when
+// it comes back.
+func watch(w *local.Watcher, dir string, watched map[string]bool) {
+	if watched[dir] {
+		return
+	}
+	if err := w.Add(dir); err == nil {
+		watched[dir] = true
+	}
+}
+
+// hint looks at one path, or makes scans due.
+func (m *Mover) hint(ctx context.Context, h local.Hint, due []time.Time) {
+	for i, o := range m.outputs {
+		for r := range o.roots {
+			root := &o.roots[r]
+			if h.Root != "" && h.Root != root.dir || o.isArtifacts() {
+				continue
+			}
+			if h.Kind == local.HintOverflow || h.Kind == local.HintDir {
+				due[i] = time.Time{}
+				continue
+			}
+			m.look(ctx, o, root, h.Rel)
+		}
+	}
+}
+
+// look brings one path up to date.
+func (m *Mover) look(ctx context.Context, o *output, r *root, rel string) {
+	if !m.matches(o, rel) {
+		return
+	}
+	f, err := local.Open(r.dir, rel)
+	if err != nil {
+		m.absent(o, r, rel, err)
+		return
+	}
+	defer f.Close()
+	e, err := f.Entry()
+	if err != nil {
+		return
+	}
+	e.Rel = rel
+	m.observe(ctx, o, r, e)
+}
+
+// scan looks at all of an output.
+func (m *Mover) scan(ctx context.Context, o *output) {
+	seen := map[string]struct{}{}
+	problem := ""
+	for i := range o.roots {
+		r := &o.roots[i]
+		problems, err := local.Scan(ctx, r.dir, m.wanted(o), func(e local.Entry) {
+			if e.Kind != local.KindDir {
+				seen[m.keyOf(o, e.Rel)] = struct{}{}
+				m.observe(ctx, o, r, e)
+			}
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !errors.Is(err, local.ErrNoDir) {
+			problem = err.Error()
+		}
+		for _, p := range problems {
+			problem = p.Err.Error()
+		}
+	}
+	m.mu.Lock()
+	var lost []*file
+	for key, f := range o.files {
+		if _, ok := seen[key]; !ok {
+			lost = append(lost, f)
+		}
+	}
+	for key := range o.holders {
+		if _, ok := seen[key]; !ok {
+			delete(o.holders, key)
+		}
+	}
+	o.scan.problem, o.scan.at = problem, m.opt.Clock()
+	o.scan.rounds++
+	m.mu.Unlock()
+	for _, f := range lost {
+		m.look(ctx, o, f.root, f.rel)
+	}
+	m.retire(o)
+	m.firstScan(o)
+	m.signal()
+}
+
+// wanted tells a scan where not to go: for artifacts, wherever no glob leads.
+func (m *Mover) wanted(o *output) func(rel string, dir bool) bool {
+	if !o.isArtifacts() {
+		return func(rel string, dir bool) bool { return dir || m.matches(o, rel) }
+	}
+	bases := make([]string, 0, len(m.opt.Spec.Artifacts))
+	for _, glob := range m.opt.Spec.Artifacts {
+		base, _ := doublestar.SplitPattern(path.Clean(glob))
+		if path.Clean(glob) == base || !strings.ContainsAny(glob, "*?[{") {
+			base = path.Clean(glob)
+		}
+		bases = append(bases, base)
+	}
+	return func(rel string, dir bool) bool {
+		if !dir {
+			return m.matches(o, rel)
+		}
+		for _, b := range bases {
+			if b == "." || b == rel || strings.HasPrefix(b, rel+"/") || strings.HasPrefix(rel, b+"/") {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// observe takes in what was seen of one file.
+func (m *Mover) observe(ctx context.Context, o *output, r *root, e local.Entry) {
+	key := m.keyOf(o, e.Rel)
+	m.mu.Lock()
+	f, known := o.files[key]
+	switch {
+	case known && (f.root != r || f.rel != e.Rel):
+		m.note(pipeline.Error, "two files have the object key "+key+": only the first is moved")
+	case known:
+		m.refresh(f, e)
+	case o.holders[key] != 0 && o.holders[key] == e.ID.CTimeNS && local.IsPlaceholder(e.ID):
+		known = true
+	}
+	m.mu.Unlock()
+	if !known {
+		m.discover(ctx, o, r, e.Rel, key)
+	}
+}
+
+// refresh compares a known file with what was seen now. Mover.mu is held.
+func (m *Mover) refresh(f *file, e local.Entry) {
+	if e.ID.Same(f.id) || f.state == stateRemoving {
+		return
+	}
+	f.setIdentity(e.ID)
+	f.out.newest = later(f.out.newest, e.ID)
+	f.complete = false
+	if f.state == stateInFlight || f.state == stateSent {
+		return // looked at again when that has ended
+	}
+	f.attempts, f.next = 0, time.Time{}
+	m.judgeAgain(f)
+}
+
+// discover begins to count a file. The look at the disk comes after the look
+// at how many were removed, so that a file which this mover removed meanwhile
+// does not come back as a ghost.
+func (m *Mover) discover(ctx context.Context, o *output, r *root, rel, key string) {
+	for range 100 {
+		m.mu.Lock()
+		removed := o.removed
+		m.mu.Unlock()
+		f, err := m.newFile(ctx, o, r, rel, key)
+		if err != nil {
+			m.absent(o, r, rel, err)
+			return
+		}
+		m.mu.Lock()
+		if o.removed != removed {
+			m.mu.Unlock()
+			continue
+		}
+		if _, known := o.files[key]; !known {
+			m.admit(f)
+		}
+		m.mu.Unlock()
+		return
+	}
+}
+
+// newFile looks at a file and at what the ledger knows of its key.
+func (m *Mover) newFile(ctx context.Context, o *output, r *root, rel, key string) (*file, error) {
+	src, err := local.Open(r.dir, rel)
+	if err != nil {
+		return nil, err
+	}
+	e, err := src.Entry()
+	_ = src.Close()
+	if err != nil {
+		return nil, err
+	}
+	f := &file{out: o, root: r, rel: rel, key: key, id: e.ID, since: m.opt.Clock(), unit: o.unitOf(rel)}
+	return f, m.lookup(ctx, f)
+}
+
+// lookup reads the ledger's row of a file that nobody else holds yet.
+func (m *Mover) lookup(ctx context.Context, f *file) error {
+	row, ok, err := m.opt.Ledger.Row(ctx, f.out.name, f.key)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		row.Output, row.Key = f.out.name, f.key
+		if !f.out.isArtifacts() {
+			row.Sample, _ = f.out.spec.SampleID(f.rel)
+		}
+	}
+	f.row = &row
+	return nil
+}
+
+// admit counts a new file and sends it on its way. Mover.mu is held.
+func (m *Mover) admit(f *file) {
+	o := f.out
+	if local.IsPlaceholder(f.id) && f.row.Stored != nil && f.row.Stored.Size > 0 {
+		o.holders[f.key] = f.id.CTimeNS
+		return
+	}
+	o.add(f)
+	f.setStored(f.row.Stored != nil)
+	o.newest = later(o.newest, f.id)
+	m.judgeAgain(f)
+}
+
+func later(t time.Time, id local.Identity) time.Time {
+	if mtime := time.Unix(0, id.MTimeNS); mtime.After(t) {
+		return mtime
+	}
+	return t
+}
+
+// absent drops a file that is not there any more, and says why one cannot be
+// read.
+func (m *Mover) absent(o *output, r *root, rel string, err error) {
+	key := m.keyOf(o, rel)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := o.files[key]
+	if errors.Is(err, local.ErrVanished) || errors.Is(err, local.ErrNoDir) {
+		if f != nil && f.root == r && f.state != stateRemoving {
+			m.vanish(f)
+		}
+		return
+	}
+	if f == nil {
+		f = &file{out: o, root: r, rel: rel, key: key, unit: o.unitOf(rel), since: m.opt.Clock(), odd: true}
+		o.add(f)
+	}
+	m.fail(f, err.Error(), 0)
+}
+
+// vanish ends counting a file that somebody else removed. Mover.mu is held.
+func (m *Mover) vanish(f *file) {
+	if f.dropped {
+		return
+	}
+	if !f.stored && !f.odd && f.out.active {
+		m.note(pipeline.Warn, "a file of "+f.out.name+" vanished before it was stored: "+f.rel)
+	}
+	f.dropped = true
+	f.out.drop(f)
+}
+
+// firstScan marks an output as known once every file of its first scan has
+// been judged.
+func (m *Mover) firstScan(o *output) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if o.scan.rounds > 0 && o.tally.files[stateSeen] == 0 {
+		o.scan.done = true
+	}
+}
