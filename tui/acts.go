@@ -135,10 +135,12 @@ func askFilter(m *model) []effect {
 
 func copyRow(m *model) []effect {
 	r, _ := m.chosen()
-	var b strings.Builder
-	paintLine(&b, workerLine(cellInput{b: m.board(), u: &m.ui, r: r, top: 1}, columns(24, sparkMin, 9)), ThemeMono.codes())
+	text := ""
+	for _, s := range workerLine(cellInput{b: m.board(), u: &m.ui, r: r, top: 1}, columns(24, sparkMin, 9)) {
+		text += s.text
+	}
 	m.ui.say(plain, "copied the row (needs a terminal that takes OSC 52)")
-	return []effect{copyEffect{strings.Join(strings.Fields(clean(b.String()+" "+r.reason)), " ")}}
+	return []effect{copyEffect{strings.Join(strings.Fields(text), " ")}}
 }
 
 func askUploads(m *model) []effect {

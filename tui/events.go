@@ -10,10 +10,10 @@ import (
 func eventsTitle(_ board, u *ui) string {
 	title := "Events"
 	if u.filter != "" {
-		title += " /" + u.filter
+		title += "   /" + u.filter
 	}
 	if u.back > 0 {
-		title += fmt.Sprintf(" (paused, %d newer, G = newest)", u.back)
+		title += fmt.Sprintf("   paused, %d newer, G = newest", u.back)
 	}
 	return title
 }

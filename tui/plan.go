@@ -39,6 +39,7 @@ func (m *model) planned(msg planMsg) []effect {
 		v.renew(m, msg)
 		return nil
 	}
+	m.ui.note = note{}
 	if msg.err != nil {
 		m.ui.open(&noticeView{title: "cannot plan " + string(msg.effect.intent.Verb) + " " + msg.effect.intent.Target, err: msg.err})
 		return nil

@@ -142,7 +142,7 @@ func (p layout) title(id paneID, u *ui, w int, text string) []line {
 	text = fmt.Sprintf("%d %s", id, clean(text))
 	rule, l := "-", dim
 	if u.focus == id {
-		name, rest, _ := strings.Cut(text, "   ")
+		name, rest, _ := strings.Cut(text, "   ") // only the name goes to upper case
 		text, rule, l = strings.TrimSpace(strings.ToUpper(name)+"   "+rest), "=", accent
 	}
 	text = strings.Repeat(rule, 2) + " " + text + " "

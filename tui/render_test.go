@@ -61,8 +61,8 @@ func TestGoldenScreens(t *testing.T) {
 func TestFramesFit(t *testing.T) {
 	t.Parallel()
 	for name, s := range scenes() {
-		for w := 1; w <= 210; w += 1 + w/12 {
-			for h := 1; h <= 64; h += 1 + h/12 {
+		for w := 1; w <= 210; w += 1 + w/5 {
+			for h := 1; h <= 64; h += 1 + h/6 {
 				u := s.ui
 				checkFits(t, name, render(s.in, &u, size{w, h}), size{w, h})
 			}

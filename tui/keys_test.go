@@ -1,0 +1,448 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"pipedeck/pipeline"
+)
+
+// desk is a model with a hand on its clock and its keyboard.
+type desk struct {
+	t    *testing.T
+	m    *model
+	now  time.Time
+	deck *fakeDeck
+	src  *fakeSource
+	fx   []effect
+}
+
+func newDesk(t *testing.T, scene scene) *desk {
+	d := &desk{t: t, now: t0(), deck: demoDeck(), src: newFakeSource(scene.in)}
+	d.m = newModel(doer{ctx: context.Background(), source: d.src, deck: d.deck}, func() time.Time { return d.now }, ui{theme: ThemeAuto})
+	d.m.by = "alice@laptop"
+	d.m.size = size{80, 24}
+	d.m.take(scene.in)
+	return d
+}
+
+// press presses keys by their names in the table and keeps what they ask for.
+func (d *desk) press(keys ...string) *desk {
+	d.m.ui.now = d.now
+	for _, k := range keys {
+		text := ""
+		if len([]rune(k)) == 1 {
+			text = k
+		}
+		if k == "space" {
+			text = " "
+		}
+		d.fx = append(d.fx, d.m.press(k, text)...)
+	}
+	return d
+}
+
+func (d *desk) text(s string) *desk {
+	for _, r := range s {
+		k := string(r)
+		if r == ' ' {
+			k = "space"
+		}
+		d.press(k)
+	}
+	return d
+}
+
+func (d *desk) wait(by time.Duration) *desk {
+	d.now = d.now.Add(by)
+	d.m.ui.now = d.now
+	return d
+}
+
+// planned hands the agent's plan for the last intent to the model.
+func (d *desk) planned() *desk {
+	e := d.last().(planEffect)
+	d.fx = append(d.fx, d.m.planned(planMsg{effect: e, plan: examplePlan(e.intent, d.now)})...)
+	return d
+}
+
+func (d *desk) last() effect {
+	d.t.Helper()
+	if len(d.fx) == 0 {
+		d.t.Fatal("nothing was asked for")
+	}
+	return d.fx[len(d.fx)-1]
+}
+
+func (d *desk) screen() string {
+	u := d.m.ui
+	return plainText(render(d.m.in, &u, d.m.size))
+}
+
+func (d *desk) shows(want string) *desk {
+	d.t.Helper()
+	if !strings.Contains(d.screen(), want) {
+		d.t.Errorf("the screen does not show %q:\n%s", want, d.screen())
+	}
+	return d
+}
+
+func (d *desk) applied() int {
+	n := 0
+	for _, e := range d.fx {
+		if _, ok := e.(applyEffect); ok {
+			n++
+		}
+	}
+	return n
+}
+
+func TestKeysMakeIntents(t *testing.T) {
+	t.Parallel()
+	intent := func(v pipeline.Verb, target string) effect {
+		return planEffect{intent: pipeline.Intent{Verb: v, Target: target}}
+	}
+	quiet := func(v pipeline.Verb) effect { return planEffect{intent: pipeline.Intent{Verb: v}, quiet: true} }
+	tests := map[string]struct {
+		keys []string
+		want []effect
+	}{
+		"quit":                     {[]string{"q"}, []effect{quitEffect{}}},
+		"ctrl-c":                   {[]string{"ctrl+c"}, []effect{quitEffect{}}},
+		"ctrl-c in a view":         {[]string{"?", "ctrl+c"}, []effect{quitEffect{}}},
+		"ctrl-c in the menu":       {[]string{"!", "ctrl+c"}, []effect{quitEffect{}}},
+		"q in a view closes it":    {[]string{"?", "q"}, nil},
+		"suspend":                  {[]string{"ctrl+z"}, []effect{suspendEffect{}}},
+		"retry the link":           {[]string{"r"}, []effect{retryLinkEffect{}}},
+		"log":                      {[]string{"j", "l"}, []effect{logEffect{pipeline.LogRequest{Worker: "extract/1", Tail: logTail}, 1}}},
+		"pause needs y and Enter":  {[]string{"p", "y", "enter"}, []effect{quiet(pipeline.VerbPause)}},
+		"pause, Enter alone is no": {[]string{"p", "enter"}, nil},
+		"pause, n is no":           {[]string{"p", "n", "enter"}, nil},
+		"pause, Esc is no":         {[]string{"p", "y", "esc", "enter"}, nil},
+		"menu start":               {[]string{"!", "s"}, []effect{intent(pipeline.VerbStart, "extract")}},
+		"menu stop":                {[]string{"!", "S"}, []effect{intent(pipeline.VerbStop, "extract")}},
+		"menu restart worker":      {[]string{"j", "j", "!", "r"}, []effect{intent(pipeline.VerbRestart, "extract/2")}},
+		"menu Enter does nothing":  {[]string{"!", "enter"}, nil},
+		"menu other stage":         {[]string{"!", "tab", "s"}, []effect{intent(pipeline.VerbStart, "train")}},
+		"failures try now":         {[]string{"e", "t"}, []effect{retryFilesEffect{}}},
+		"locked":                   {[]string{"L", "!", "S"}, nil},
+		"locked pause":             {[]string{"L", "p", "enter"}, nil},
+		"nothing on a direct key": {
+			[]string{"d", "d", "x", "D", "K", "X", "delete", "backspace", "ctrl+k", "ctrl+x", "ctrl+d", "f1", "f9", "S", "R", "a", "w"}, nil,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if d := newDesk(t, healthy(4)).press(tc.keys...); !reflect.DeepEqual(d.fx, tc.want) {
+				t.Errorf("keys %v ask for %v, want %v", tc.keys, d.fx, tc.want)
+			}
+		})
+	}
+}
+
+func TestPaletteMakesIntents(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).press(":").text("restart extract/3").press("enter")
+	if want := (planEffect{intent: pipeline.Intent{Verb: pipeline.VerbRestart, Target: "extract/3"}}); d.last() != effect(want) {
+		t.Errorf("asked for %v", d.last())
+	}
+	d = newDesk(t, healthy(4)).press(":").text("kill nothing").press("enter").shows("no such name")
+	if len(d.fx) != 0 {
+		t.Errorf("an unknown target asked for %v", d.fx)
+	}
+	d = newDesk(t, healthy(4)).press(":").text("set").press("tab").text("ex").press("tab").shows(":settle extract/hidden_states_")
+	d.press("esc").press(":").press("up")
+	d.shows(":_")
+}
+
+// The confirmation: only the exact typed text and Enter act, and only when the
+// screen shows all of it.
+func TestConfirm(t *testing.T) {
+	t.Parallel()
+	const text = "dflash-qwen36-27b"
+	open := func(t *testing.T) *desk {
+		return newDesk(t, healthy(4)).press("!", "S").planned().wait(time.Second)
+	}
+	tests := map[string]struct {
+		do      func(d *desk)
+		applied int
+		shows   string
+	}{
+		"the text and Enter":    {func(d *desk) { d.text(text).press("enter") }, 1, "sent to the agent"},
+		"Enter alone":           {func(d *desk) { d.press("enter") }, 0, "that is not the text"},
+		"y":                     {func(d *desk) { d.press("y", "enter") }, 0, "that is not the text"},
+		"part of the text":      {func(d *desk) { d.text(text[:8]).press("enter") }, 0, "that is not the text"},
+		"another case":          {func(d *desk) { d.text(strings.ToUpper(text)).press("enter") }, 0, "that is not the text"},
+		"no Enter":              {func(d *desk) { d.text(text) }, 0, "> dflash-qwen36-27b_"},
+		"Esc":                   {func(d *desk) { d.text(text).press("esc", "enter") }, 0, "nothing was done"},
+		"corrected":             {func(d *desk) { d.text(text+"x").press("backspace", "enter") }, 1, ""},
+		"pasted":                {func(d *desk) { d.m.paste(text); d.press("enter") }, 0, ""},
+		"twice Enter":           {func(d *desk) { d.text(text).press("enter", "enter") }, 1, ""},
+		"too small":             {func(d *desk) { d.text(text); d.m.size = size{59, 24}; d.press("enter") }, 0, "too small"},
+		"too low":               {func(d *desk) { d.text(text); d.m.size = size{80, 19}; d.press("enter") }, 0, "too small"},
+		"after the plan's life": {func(d *desk) { d.text(text).wait(61 * time.Second).press("enter") }, 0, "made again"},
+		"stale link": {func(d *desk) {
+			d.text(text)
+			d.m.in.link.State = pipeline.LinkStale
+			d.press("enter")
+		}, 0, "no live link"},
+		"lost link drops the plan": {func(d *desk) {
+			in := d.m.in
+			in.link.State = pipeline.LinkLost
+			d.m.take(in)
+			d.press("enter")
+		}, 0, "nothing was done"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t)
+			tc.do(d)
+			if d.applied() != tc.applied {
+				t.Errorf("applied %d times, want %d", d.applied(), tc.applied)
+			}
+			d.shows(tc.shows)
+		})
+	}
+}
+
+func TestKeysInFlightDoNotConfirm(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).press("!", "S").planned()
+	d.text("dflash-qwen36-27b").press("enter").shows("first half second").shows("> _")
+	if d.applied() != 0 {
+		t.Fatal("keys of the first half second confirmed")
+	}
+	d.wait(499 * time.Millisecond).press("x").shows("> _").wait(time.Millisecond).press("x").shows("> x_")
+}
+
+func TestApplyCarriesWhoAndWhat(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).press("!", "S").planned().wait(time.Second).text("dflash-qwen36-27b").press("enter")
+	want := applyEffect{req: pipeline.ApplyRequest{Plan: "p-7f3a", Confirm: "dflash-qwen36-27b", By: "alice@laptop", Key: "console-p-7f3a"}}
+	if d.last() != effect(want) {
+		t.Errorf("asked for %+v, want %+v", d.last(), want)
+	}
+}
+
+// A plan that asks nothing is done at once; a blocked one never.
+func TestPlansWithoutConfirmation(t *testing.T) {
+	t.Parallel()
+	if d := newDesk(t, healthy(4)).press("!", "s").planned(); d.applied() != 1 {
+		t.Error("start was not applied at once")
+	}
+	d := newDesk(t, healthy(4)).press("!", "K").planned().wait(time.Second).press("enter").text("dflash-qwen36-27b").press("enter")
+	if d.applied() != 0 {
+		t.Error("a blocked plan was applied")
+	}
+	d.shows("the lease is held by bob@laptop")
+}
+
+// A shown plan is made again before it ends; when its counts changed, the
+// text must be typed again.
+func TestPlanIsRenewed(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).press(":").text("wipe extract/hidden_states").press("enter").planned().wait(time.Second)
+	d.text("1204 dflash").wait(50 * time.Second)
+	fx := d.m.take(d.m.in)
+	if len(fx) != 1 {
+		t.Fatalf("a plan near its end asks for %v", fx)
+	}
+	e := fx[0].(planEffect)
+	p := examplePlan(e.intent, d.now)
+	p.Confirm, p.Loss.LostFiles = ptr("1311 dflash-qwen36-27b"), 1311
+	d.m.planned(planMsg{effect: e, plan: p})
+	d.shows("1,311").shows("> _").shows("counts changed")
+	d.text("1204 dflash-qwen36-27b").press("enter")
+	if d.applied() != 0 {
+		t.Error("the old count confirmed the new plan")
+	}
+}
+
+func TestErrorsOfTheAgentAreShown(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).press("!", "S")
+	d.m.planned(planMsg{effect: d.last().(planEffect), err: pipeline.Problemf(pipeline.ProblemRefused, "wait for a-13", "cannot plan stop: the lease is held by \"bob\"")})
+	d.shows(`the lease is held by "bob"`).shows("hint: wait for a-13")
+	d = newDesk(t, healthy(4))
+	d.m.applied(appliedMsg{err: errors.New("connection reset")})
+	d.shows("did not confirm the start").shows("connection reset")
+}
+
+func TestActionIsFollowedToItsEnd(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4))
+	running := exampleAction("a-14", t0())
+	running.EndedAt, running.Result = nil, pipeline.Running
+	fx := d.m.applied(appliedMsg{action: running})
+	if !reflect.DeepEqual(fx, []effect{followEffect{"a-14"}}) {
+		t.Fatalf("a started action asks for %v", fx)
+	}
+	fx = d.m.followed(actionMsg{id: "a-14", err: errors.New("timeout")})
+	if len(fx) != 1 {
+		t.Error("an error ends the following")
+	}
+	d.shows("the action may still go on")
+	if fx = d.m.followed(actionMsg{id: "a-14", action: exampleAction("a-14", t0())}); len(fx) != 0 {
+		t.Errorf("an ended action asks for %v", fx)
+	}
+	d.shows("verified").shows("UNKNOWN").shows("FAILED").press("esc").shows("Events")
+}
+
+// Drawing asks nothing of anyone.
+func TestDrawingMakesNoCalls(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, mixed(8))
+	for _, keys := range [][]string{{}, {"enter"}, {"esc", "l"}, {"esc", "e"}, {"esc", "?"}, {"esc", "!"}, {"esc", ":"}} {
+		d.press(keys...)
+		_ = d.m.View()
+	}
+	if n := d.deck.calls.Load() + d.src.calls.Load(); n != 0 {
+		t.Errorf("drawing made %d calls", n)
+	}
+}
+
+func TestSelectionSurvivesByIdentity(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, mixed(8)).press("j", "j", "j", "j")
+	in := copyInput(d.m.in)
+	slices.Reverse(in.snap.Nodes[0].GPUs)
+	d.m.take(in)
+	d.m.size = size{40, 10}
+	d.shows(">4   extract/4")
+	d.m.size = size{200, 60}
+	d.shows("Detail of extract/4")
+}
+
+func TestFailingRowsStay(t *testing.T) {
+	t.Parallel()
+	s := healthy(16)
+	for i := 4; i < 14; i++ {
+		stall(&s.workers()[i])
+	}
+	crash(&s.workers()[15])
+	for _, sz := range []size{{80, 24}, {60, 20}, {120, 40}} {
+		out := plainText(render(s.in, &s.ui, sz))
+		if n := strings.Count(out, "STALL") + strings.Count(out, "EXIT 137"); n < 11 {
+			t.Errorf("%v shows %d of 11 failing workers:\n%s", sz, n, out)
+		}
+	}
+	out := plainText(render(s.in, &s.ui, size{40, 10}))
+	if !strings.Contains(out, "STALL") || !strings.Contains(out, "more:") {
+		t.Errorf("40x10 hides failing workers:\n%s", out)
+	}
+}
+
+func TestLogView(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).press("l")
+	add := func(s string) {
+		d.m.logged(logMsg{gen: 1, chunk: pipeline.LogChunk{Data: []byte(s), Cursor: "c1"}})
+	}
+	add("one\ntwo \x1b[31mred\x1b[0m\x1b[2J\nprogress 1%\rprogress 99%\nhalf")
+	d.shows("two red").shows("progress 99%").shows("half").shows("following")
+	if strings.Contains(d.screen(), "progress 1%") {
+		t.Error("an overwritten progress line is shown")
+	}
+	add(" a line\n" + strings.Repeat("more\n", 50))
+	d.press("k", "k").shows("paused, 0 new")
+	add(strings.Repeat("later\n", 37))
+	d.shows("paused, 37 new, G = newest").press("G").shows("following")
+	d.press("/").text("half a").press("enter").shows("half a line").shows("paused")
+	if fx := d.m.logged(logMsg{gen: 0}); fx != nil {
+		t.Error("an answer to a closed log asks for more")
+	}
+	for range 30 {
+		add(strings.Repeat("x\n", 1000))
+	}
+	if n := len(d.m.ui.top().(*logView).lines); n > logKeep {
+		t.Errorf("the log view keeps %d lines", n)
+	}
+	d.press("esc")
+	if fx := d.m.logged(logMsg{gen: 1}); fx != nil {
+		t.Error("a closed log view asks for more")
+	}
+}
+
+func TestEventsFilterAndFold(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, mixed(8)).press("/").text("error").press("enter")
+	d.shows("EVENTS   /error").shows("exit 137")
+	if strings.Contains(d.screen(), "SlowDown") {
+		t.Error("the filter lets a warning through")
+	}
+	d.press("esc").shows("SlowDown")
+	if n := len(d.m.ui.events.list); n != 4 {
+		t.Errorf("%d events", n)
+	}
+	d.m.take(d.m.in)
+	if n := len(d.m.ui.events.list); n != 4 {
+		t.Errorf("the same snapshot twice makes %d events", n)
+	}
+	in := copyInput(d.m.in)
+	in.snap.Nodes[0].Agent = &pipeline.AgentInfo{Instance: "a2"}
+	in.snap.Nodes[0].Events = []pipeline.Event{{Seq: 1, Text: "again", Source: "agent", Level: pipeline.Info}}
+	d.m.take(in)
+	if n := len(d.m.ui.events.list); n != 5 {
+		t.Errorf("a new agent's first event makes %d events", n)
+	}
+}
+
+func TestFreezeHoldsTheFigures(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).press("space")
+	in := copyInput(d.m.in)
+	in.snap.Nodes[0].Stages[0].Outputs[0].VerifiedFiles = ptr(int64(500_000))
+	d.m.take(in)
+	d.wait(12 * time.Second).shows("FROZEN 12s").shows("411,602").press("space").shows("500,000")
+}
+
+func TestCrashEndsTheConsole(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4))
+	d.m.now = func() time.Time { panic("clock") }
+	_, cmd := d.m.Update(tea.KeyPressMsg{Code: 'j'})
+	if cmd == nil || d.m.crash == nil || !strings.Contains(d.m.crash.Error(), "clock") {
+		t.Errorf("crash %v, cmd %v", d.m.crash, cmd)
+	}
+	msg := d.m.do.safe(func() tea.Msg { panic("cmd") })()
+	if c, ok := msg.(crashMsg); !ok || c.crash.Value != "cmd" || c.crash.Stack == "" {
+		t.Errorf("a panic in a command came back as %v", msg)
+	}
+}
+
+// Every key of the table is unique in its place, and the table is the
+// documentation.
+func TestKeyTable(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, b := range bindings() {
+		for _, k := range b.keys {
+			if id := string(b.scope) + " " + k; seen[id] {
+				t.Errorf("%s is bound twice", id)
+			} else {
+				seen[id] = true
+			}
+			if slices.Contains([]string{"ctrl+k", "ctrl+x", "delete", "d", "dd", "backspace", "ctrl+j"}, k) {
+				t.Errorf("%s must not be bound", k)
+			}
+		}
+		if b.help == "" || b.act == nil {
+			t.Errorf("%v has no help or does nothing", b.keys)
+		}
+	}
+	golden(t, "keys", KeysMarkdown())
+	if _, err := os.Stat(filepath.Join("..", "testdata", "golden", "tui", "keys.txt")); err != nil {
+		t.Error(err)
+	}
+}
