@@ -151,7 +151,11 @@ func TestCrashRestartAndHold(t *testing.T) {
 	if st := b.stage(22); st.State != StageRunning {
 		t.Fatalf("stage %s", st.State)
 	}
-	b.edit(31, 0, func(w *WorkerWant) { w.Restarts = 3; w.NextAt = time.Time{}; w.Held = "ended with code 1 after 3 automatic restarts" })
+	b.edit(31, 0, func(w *WorkerWant) {
+		w.Restarts = 3
+		w.NextAt = time.Time{}
+		w.Held = "ended with code 1 after 3 automatic restarts"
+	})
 	wantWorker(t, b.worker(31, 0), WorkerFailed, "held: ended with code 1 after 3")
 	wantEvent(t, b, "extract/0: held")
 	b.look(32)
@@ -261,7 +265,10 @@ func TestStopDrainsThenStops(t *testing.T) {
 	if st := b.stage(140); st.State != StageStopping {
 		t.Fatalf("stage %s after its grace", st.State)
 	}
-	b.change(141, 0, func(l *LaunchSeen) { l.State = ProcExited; l.Exit = &Exit{Code: ptr(143), Signal: "SIGTERM", At: at(141)} })
+	b.change(141, 0, func(l *LaunchSeen) {
+		l.State = ProcExited
+		l.Exit = &Exit{Code: ptr(143), Signal: "SIGTERM", At: at(141)}
+	})
 	wantWorker(t, b.worker(141, 0), WorkerExited, "after it was asked to stop")
 	if s := b.w.Snapshot(at(141)); s.Health != Healthy || s.Nodes[0].Stages[0].State != StageStopped {
 		t.Fatalf("%s %v %s", s.Health, s.HealthReasons, s.Nodes[0].Stages[0].State)
