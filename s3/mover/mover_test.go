@@ -1,0 +1,169 @@
+package mover_test
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"pipedeck/pipeline"
+	"pipedeck/s3/s3test"
+)
+
+func TestFilesReachTheStoreAndLeave(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	w.writeSamples(0, 50, 1000)
+	w.start("extract")
+	w.writeSamples(50, 100, 1000)
+	w.await("all are moved", w.moved(100))
+	r := w.reading()
+	if r.State != pipeline.OutputIdle || !r.Settled || !is(r.DoneIDs, 100) || !is(r.FailedFiles, 0) {
+		t.Errorf("reading = %+v", r)
+	}
+	n, err := w.m.WriteDoneSet(t.Context(), "extract")
+	if err != nil || n != 100 {
+		t.Fatalf("done-set: %d, %v", n, err)
+	}
+	data, err := os.ReadFile(w.path("done.txt"))
+	if lines := strings.Split(strings.TrimSpace(string(data)), "\n"); err != nil || len(lines) != 100 || lines[0] != "0" || lines[99] != "99" {
+		t.Errorf("done-set = %q, %v", data, err)
+	}
+	if n := len(w.server.Overwrites()); n != 0 {
+		t.Errorf("%d objects were overwritten", n)
+	}
+}
+
+func TestRequestsPerFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	for rank := range 4 {
+		w.writeSamples(rank*250_000, rank*250_000+500, 100)
+	}
+	w.start("extract")
+	w.await("all are moved", w.moved(2000))
+	probes := 60 // of two clients
+	if n := w.server.TotalRequests(); n > 2000*101/100+probes {
+		t.Errorf("%d requests for 2000 files: %v", n, w.server.Requests())
+	}
+	if n := w.server.MaxUploadsInFlight(); n > 20 {
+		t.Errorf("%d uploads in flight, max_parallel is 20", n)
+	}
+	t.Logf("requests: %v", w.server.Requests())
+}
+
+func TestWhatIsNotStartedIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	w.writeSamples(0, 5, 100)
+	w.start()
+	w.await("the files are counted", func() bool { return is(w.reading().LocalFiles, 5) })
+	cov, err := w.m.Coverage(t.Context(), nil, true)
+	if err != nil || len(cov) != 1 || cov[0].Local != 5 || cov[0].Missing != 5 || !cov[0].Complete || len(cov[0].IDs.Unproven) != 5 {
+		t.Errorf("coverage = %+v, %v", cov, err)
+	}
+	if keys := dataKeys(w.server); len(keys) != 0 {
+		t.Errorf("stored: %q", keys)
+	}
+}
+
+// dataKeys are the keys of outputs.
+func dataKeys(s *s3test.Server) (keys []string) {
+	for _, key := range s.Keys() {
+		if !strings.Contains(key, ".pipedeck/") {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+func TestLedgerIsRebuiltFromTheBucket(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	w.writeSamples(0, 40, 500)
+	w.start("extract")
+	w.await("all are moved", w.moved(40))
+	w.stop()
+	w.forget()
+	// Objects that no manifest names: one good, one broken.
+	w.server.SetObject("pre/r1/hs/hs_000100.safetensors", tensors(100, 50))
+	w.server.SetObject("pre/r1/hs/hs_000101.safetensors", tensors(101, 50)[:90])
+	w.writeSamples(40, 45, 500)
+	w.start("extract")
+	w.await("all is known again", w.moved(46))
+	n, err := w.m.WriteDoneSet(t.Context(), "extract")
+	data, _ := os.ReadFile(w.path("done.txt"))
+	if err != nil || n != 46 || !strings.Contains(string(data), "\n100\n") || strings.Contains(string(data), "101") {
+		t.Errorf("done-set of %d: %v\n%s", n, err, data)
+	}
+	if n := len(w.server.Overwrites()); n != 0 {
+		t.Errorf("%d objects were overwritten", n)
+	}
+}
+
+func TestForeignObjectIsNeitherReplacedNorBelieved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	w.server.SetObject(w.key(sample(1)), []byte("somebody else's"))
+	w.writeSamples(0, 3, 300)
+	w.start("extract")
+	w.await("the others are moved and one is mismatched", func() bool {
+		r := w.reading()
+		return is(r.DeletedLocalFiles, 2) && is(r.FailedFiles, 1) && is(r.LocalFiles, 1)
+	})
+	failures := w.m.Failures()
+	if len(failures) != 1 || !failures[0].Mismatched || failures[0].Rel != "hs_000001.safetensors" {
+		t.Errorf("failures = %+v", failures)
+	}
+	if got, _ := w.server.Object(w.key(sample(1))); string(got) != "somebody else's" {
+		t.Error("the foreign object was replaced")
+	}
+	cov, err := w.m.Coverage(t.Context(), []string{"hs"}, false)
+	if err != nil || cov[0].Mismatched != 1 || cov[0].Local != 1 {
+		t.Errorf("coverage = %+v, %v", cov, err)
+	}
+}
+
+func TestSameObjectIsBelievedAfterVerification(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	w.server.SetObject(w.key(sample(0)), tensors(0, 300))
+	w.writeSamples(0, 1, 300)
+	w.start("extract")
+	w.await("it is moved", w.moved(1))
+}
+
+func TestHalfWrittenFilesStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	w.start("extract")
+	whole := tensors(7, 200_000)
+	if err := os.MkdirAll(w.path("out"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(w.path(sample(7)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(whole); i += 20_000 {
+		if _, err := f.Write(whole[i:min(len(whole), i+20_000)]); err != nil {
+			t.Fatal(err)
+		}
+		if i == 100_000 {
+			w.await("it is counted while it is written", func() bool { return is(w.reading().LocalFiles, 1) })
+			if got := dataKeys(w.server); len(got) != 0 {
+				t.Fatalf("a half-written file was stored: %q", got)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.record(sample(7), whole)
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.await("it is moved", w.moved(1))
+	if got, _ := w.server.Object(w.key(sample(7))); !bytes.Equal(got, whole) {
+		t.Error("the store holds something else")
+	}
+}

@@ -1,0 +1,238 @@
+package mover_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"pipedeck/pipeline"
+	"pipedeck/pipeline/spec"
+	"pipedeck/s3/ledger"
+	"pipedeck/s3/mover"
+	"pipedeck/s3/s3test"
+	"pipedeck/s3/store"
+)
+
+// world is a deck on a temporary disk with a server that knows the truth.
+type world struct {
+	t      testing.TB
+	dir    string
+	spec   *spec.Spec
+	server *s3test.Server
+	mu     sync.Mutex
+	wrote  map[string][][]byte // every whole content that a path had, oldest first
+	hook   func(string)
+	m      *mover.Mover
+	ledger *ledger.Ledger
+	stop   func()
+}
+
+const oneOutput = `
+stages:
+  extract:
+    workers: {count: 1, command: [sleep]}
+    outputs:
+      hs:
+        dir: out
+        match: "**/*.safetensors"
+        format: safetensors
+        id: 'hs_(\d+)\.safetensors'
+        key: "hs/{path}"
+    done_set: {file: done.txt, form: lines}
+`
+
+// newWorld parses stages (the text of the spec from there on) for a new deck.
+func newWorld(t testing.TB, o s3test.Options, stages string) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir(), server: s3test.Start(t, o), wrote: map[string][][]byte{}}
+	text := fmt.Sprintf(`
+version: 1
+deck: test
+run: r1
+workdir: %s
+store: {bucket: %s, endpoint: %q, region: us-east-1, path_style: true, prefix: pre, max_parallel: 20, max_memory: 64MB}
+%s`, w.dir, w.server.Bucket(), w.server.URL(), stages)
+	s, err := spec.Parse("pipedeck.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.spec = s
+	return w
+}
+
+func (w *world) client() *store.Client {
+	return store.New(store.Options{Bucket: w.spec.Store.Bucket, Endpoint: w.server.URL(), PathStyle: true,
+		Credentials:   credentials.NewStaticCredentialsProvider("right", "secret", ""),
+		ScratchPrefix: w.spec.RunPrefix() + ".pipedeck/probe/", StallTimeout: 2 * time.Second})
+}
+
+// start runs a mover until the test ends or end is called.
+func (w *world) start(active ...string) {
+	w.t.Helper()
+	l, err := ledger.Open(context.Background(), filepath.Join(w.spec.StateDir, "ledger.db"), ledger.Binding{
+		Endpoint: w.spec.Store.Endpoint, Bucket: w.spec.Store.Bucket, Prefix: w.spec.Store.Prefix, Run: w.spec.Run, Deck: w.spec.Deck})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m, err := mover.New(mover.Options{Spec: w.spec, Store: w.client(), Verifier: w.client(), Ledger: l,
+		StateDir: w.spec.StateDir, Hook: w.hook})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	w.m, w.ledger = m, l
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.t.Error("Run:", err)
+		}
+		if err := l.Close(); err != nil {
+			w.t.Error("Close:", err)
+		}
+	})
+	w.t.Cleanup(w.stop)
+	for _, stage := range active {
+		if err := m.Activate(context.Background(), stage); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// forget deletes the ledger, as after the loss of a node.
+func (w *world) forget() {
+	w.t.Helper()
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(filepath.Join(w.spec.StateDir, "ledger.db"+suffix)); err != nil && !os.IsNotExist(err) {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) path(rel string) string { return filepath.Join(w.dir, rel) }
+
+// write creates a whole file at once.
+func (w *world) write(rel string, data []byte) {
+	w.t.Helper()
+	w.record(rel, data)
+	if err := os.MkdirAll(filepath.Dir(w.path(rel)), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	tmp := w.path(rel) + ".tmp"
+	if err := os.WriteFile(tmp, data, 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.Rename(tmp, w.path(rel)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) record(rel string, data []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrote[rel] = append(w.wrote[rel], data)
+}
+
+func (w *world) exists(rel string) bool {
+	_, err := os.Lstat(w.path(rel))
+	return err == nil
+}
+
+func (w *world) key(rel string) string { return "pre/r1/hs/" + strings.TrimPrefix(rel, "out/") }
+
+// safe is the one invariant: a file may be gone only if the server holds its
+// bytes.
+func (w *world) safe() {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for rel, contents := range w.wrote {
+		last := contents[len(contents)-1]
+		info, err := os.Lstat(w.path(rel))
+		if err == nil && (info.Size() > 0 || len(last) == 0) {
+			continue
+		}
+		if err != nil && !os.IsNotExist(err) {
+			w.t.Fatal(err)
+		}
+		if w.lyingAside(rel) {
+			continue
+		}
+		if stored, ok := w.server.Object(w.key(rel)); !ok || !bytes.Equal(stored, last) {
+			w.t.Fatalf("LOST: %s is gone and the store holds %d of %d bytes (there: %v)", rel, len(stored), len(last), ok)
+		}
+	}
+}
+
+func (w *world) lyingAside(rel string) bool {
+	found := false
+	_ = filepath.WalkDir(filepath.Join(w.spec.StateDir, "aside"), func(path string, _ fs.DirEntry, err error) error {
+		found = found || err == nil && strings.HasSuffix(path, "/"+strings.TrimPrefix(rel, "out/"))
+		return nil
+	})
+	return found
+}
+
+// await polls until ok, checking the invariant all the while.
+func (w *world) await(what string, ok func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(40 * time.Second)
+	for !ok() {
+		w.safe()
+		if time.Now().After(deadline) {
+			r := w.m.Outputs()
+			data, _ := json.MarshalIndent(r, "", " ")
+			w.t.Fatalf("gave up waiting until %s:\n%s\nfailures: %+v\nrequests: %v", what, data, w.m.Failures(), w.server.Requests())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	w.safe()
+}
+
+func (w *world) reading() pipeline.OutputReading { return w.m.Outputs().Outputs[0] }
+
+func is(p *int64, want int64) bool { return p != nil && *p == want }
+
+// moved says whether n files are verified and none is local.
+func (w *world) moved(n int64) func() bool {
+	return func() bool {
+		r := w.reading()
+		return is(r.VerifiedFiles, n) && is(r.DeletedLocalFiles, n) && is(r.LocalFiles, 0)
+	}
+}
+
+// tensors is a valid safetensors file with n bytes of data.
+func tensors(seed uint64, n int) []byte {
+	header := fmt.Sprintf(`{"x":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}`, n, n)
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	b = append(b, header...)
+	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16), byte(seed >> 24)})
+	data := make([]byte, n)
+	_, _ = r.Read(data)
+	if n > 0 {
+		data[n-1] = 1
+	}
+	return append(b, data...)
+}
+
+func sample(i int) string { return fmt.Sprintf("out/hs_%06d.safetensors", i) }
+
+func (w *world) writeSamples(from, to, size int) {
+	w.t.Helper()
+	for i := from; i < to; i++ {
+		w.write(sample(i), tensors(uint64(i), size))
+	}
+}
