@@ -117,10 +117,10 @@ func splitRel(rel string) (dir, base string, err error) {
 	return strings.TrimSuffix(dir, "/"), base, nil
 }
 
-// joinRel is path.Join for names that are known to be clean.
+// joinRel is path.Join for relative paths that are known to be clean or empty.
 func joinRel(dir, name string) string {
-	if dir == "" {
-		return name
+	if dir == "" || name == "" {
+		return dir + name
 	}
 	return dir + "/" + name
 }

@@ -17,7 +17,7 @@ func identityOf(st *unix.Stat_t) Identity {
 // lead out of dir.
 func openBeneath(dir int, rel string, flags int) (int, error) {
 	how := unix.OpenHow{
-		Flags:   uint64(flags),
+		Flags:   uint64(flags &^ unix.O_NOFOLLOW), // RESOLVE_NO_SYMLINKS tells a link from a file in the way
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	}
 	fd, err := ignoringEINTR(func() (int, error) { return unix.Openat2(dir, rel, &how) })
