@@ -43,7 +43,7 @@ bench: ## benchmarks; figures that compare are ratios within one run
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
 
 fmt: $(CACHE)/gofumpt-$(GOFUMPT_VERSION)
-	$(CACHE)/gofumpt-$(GOFUMPT_VERSION) -w cmd gpu pipeline remote s3 tui *.go
+	$(CACHE)/gofumpt-$(GOFUMPT_VERSION) -modpath pipedeck -w cmd gpu pipeline remote s3 tui *.go
 
 golden: ## rewrite the golden files; look at the difference
 	$(GO) test ./tui ./pipeline/... -update

@@ -49,7 +49,7 @@ var mayRemove = map[string]string{
 	"gpu/simulated.go":             "a simulated GPU's load file",
 	"remote/agent/dirs.go":         "a socket that nobody listens on",
 	"remote/agent/keeper.go":       "an old agent.log",
-	"remote/agent/serve.go":        "the socket of this agent, at its end",
+	"remote/agent/serve.go":        "the folder of a long-path socket, if empty",
 	"remote/logs/position.go":      "old generations of a worker's log",
 	"remote/proc/prune_linux.go":   "run directories of launches long gone",
 	"remote/proc/records_linux.go": "a launch's own records",
