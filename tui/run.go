@@ -122,9 +122,12 @@ func (s *session) run(ctx context.Context) error {
 	case err := <-ended:
 		return err
 	case <-t.C:
-		return tea.ErrProgramKilled
+		return errLeftBehind
 	}
 }
+
+// errLeftBehind says that the program did not end in time.
+var errLeftBehind = errors.New("the console did not end in time")
 
 // guard runs f; a panic in it ends the program, which restores the terminal.
 func (s *session) guard(f func()) {
@@ -171,10 +174,12 @@ func (s *session) result(m *model, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case m.crash != nil:
-		return m.crash
 	case s.crash != nil:
 		return s.crash
+	case errors.Is(err, errLeftBehind):
+		return nil // the model is still in use
+	case m.crash != nil:
+		return m.crash
 	case errors.Is(err, tea.ErrProgramPanic):
 		return &CrashError{Value: err.Error()}
 	}
