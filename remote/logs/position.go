@@ -105,40 +105,28 @@ func rotate(f *os.File, path string, size int64, keep int) error {
 			_ = os.Remove(RotatedName(path, gen))
 		}
 	}
-	copied, err := copyAll(f, RotatedName(path, p.Gen))
+	out, err := os.OpenFile(RotatedName(path, p.Gen), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
 	if err != nil {
 		return fmt.Errorf("cannot rotate log: %w", err)
 	}
-	p.Cut = copied
+	defer out.Close()
+	if p.Cut, err = io.Copy(out, f); err != nil {
+		_ = os.Remove(out.Name())
+		return fmt.Errorf("cannot rotate log: %w", err)
+	}
 	if err := writePosition(path, p); err != nil {
 		return err
+	}
+	// What came meanwhile, so that next to nothing lies between the last read
+	// and the cut.
+	more, err := io.Copy(out, f)
+	if err != nil {
+		return fmt.Errorf("cannot rotate log: %w", err)
 	}
 	if err := f.Truncate(0); err != nil {
 		return fmt.Errorf("cannot truncate log: %w", err)
 	}
-	return writePosition(path, Position{Gen: p.Gen + 1, Start: p.Start + copied})
-}
-
-// copyAll copies f from its start until it meets the end, which may have moved
-// meanwhile, and returns how many bytes that were.
-func copyAll(f *os.File, to string) (int64, error) {
-	tmp := to + ".tmp"
-	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
-	if err != nil {
-		return 0, err
-	}
-	n, err := io.Copy(out, f)
-	if err2 := out.Close(); err == nil {
-		err = err2
-	}
-	if err == nil {
-		err = os.Rename(tmp, to)
-	}
-	if err != nil {
-		_ = os.Remove(tmp)
-		return 0, err
-	}
-	return n, nil
+	return writePosition(path, Position{Gen: p.Gen + 1, Start: p.Start + p.Cut + more})
 }
 
 func writePosition(path string, p Position) error {

@@ -79,6 +79,8 @@ func (l *launch) bySession(t *table, m *members) {
 	_, trusted := t.find(worker)
 	if trusted {
 		m.by[worker.PID] = byLeader
+	} else if _, ok := t.procs[l.started.SID]; ok {
+		return // the number went to another process: the session had no member left
 	}
 	for pid, s := range t.procs {
 		if s.SID != l.started.SID || pid == worker.PID || s.Ticks < worker.Ticks {
@@ -100,12 +102,20 @@ func (l *launch) byEnvironment(t *table, m *members, env environ) {
 		got, err := env(s)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH):
-		case err != nil:
+		case err != nil && !t.olderSession(s, l.rec.Ticks):
 			m.unread = append(m.unread, pid)
+		case err != nil:
 		case got == mark{l.rec.Launch.ID, l.rec.DeckID}:
 			m.by[pid] = byEnvironment
 		}
 	}
+}
+
+// olderSession says that a process is in a session whose leader is older than
+// a launch: nobody joins a session later but by birth, so it is none of it.
+func (t *table) olderSession(s procStat, launch uint64) bool {
+	leader, ok := t.procs[s.SID]
+	return ok && leader.SID == s.SID && leader.Ticks+ticksPerSecond < launch
 }
 
 // descend adds everything below a process. A child is never older than its

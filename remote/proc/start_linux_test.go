@@ -2,8 +2,12 @@ package proc
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,8 +172,8 @@ func TestLogAppendsAndRotates(t *testing.T) {
 	t.Parallel()
 	d := newDeck(t)
 	h := d.up(t)
-	l := d.launch("w-0-1", "head -c 300000 /dev/zero; touch one; until test -e go; do sleep 0.05; done; echo end; exec sleep 60")
-	l.LogMaxBytes, l.LogKeep = 100_000, 2
+	l := d.launch("w-0-1", "dd if=/dev/zero bs=300000 count=1 2>/dev/null; touch one; until test -e go; do sleep 0.05; done; echo end; exec sleep 60")
+	l.LogMaxBytes, l.LogKeep = 299_000, 2
 	start(t, h, l)
 	awaitFileExists(t, filepath.Join(d.root, "one"))
 	await(t, "rotation", func() bool { _, err := os.Stat(l.Log + ".0"); return err == nil })
@@ -211,18 +215,53 @@ func TestOldRunsArePruned(t *testing.T) {
 	t.Parallel()
 	d := newDeck(t)
 	h := d.up(t)
-	var last string
+	runs := filepath.Join(d.root, "runs/w/0")
 	for i := range keepLaunches + 3 {
-		last = "w-0-" + string(rune('a'+i))
-		start(t, h, d.launch(last, "exit 0"))
-		awaitState(t, h, pipeline.ProcExited)
+		id := fmt.Sprint("old-", i)
+		rec := h.record(d.launch(id, "exit 0"))
+		rec.Seq = int64(i)
+		put(t, filepath.Join(runs, id, runFile), rec)
+		if i != 1 { // of this one nobody knows whether it ended
+			put(t, filepath.Join(runs, id, exitFile), exitRecord{})
+			put(t, filepath.Join(runs, id, reapedFile), now())
+		}
 	}
-	dirs, err := os.ReadDir(filepath.Join(d.root, "runs/w/0"))
-	if err != nil || len(dirs) > keepLaunches+1 {
-		t.Errorf("%d run directories are left (%v)", len(dirs), err)
+	// A process of it lives without a shim.
+	stray := exec.Command("/bin/sleep", "60")
+	stray.Env = marks(d.launch("old-1", ""), h.here.deckID)
+	if err := stray.Start(); err != nil {
+		t.Fatal(err)
 	}
-	if got := seen(t, h); got.ID != last {
-		t.Errorf("newest is %q, want %q", got.ID, last)
+	defer func() { _ = stray.Process.Kill(); _ = stray.Wait() }()
+
+	start(t, h, d.launch("new", "exit 0"))
+	entries, err := os.ReadDir(runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if len(left) != keepLaunches+1 || !slices.Contains(left, "old-1") || slices.Contains(left, "old-3") || !slices.Contains(left, "old-4") {
+		t.Errorf("left are %q", left)
+	}
+	if got := awaitState(t, h, pipeline.ProcExited); got.ID != "new" {
+		t.Errorf("newest is %q", got.ID)
+	}
+}
+
+func put(t *testing.T, path string, v any) {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
