@@ -213,7 +213,10 @@ func judgeParquet(f file, size int64) (Judgement, error) {
 	}
 	var head [4]byte
 	var tail [8]byte
-	if err := readEnds(f, size, head[:], tail[:]); err != nil {
+	if _, err := f.ReadAt(head[:], 0); err != nil {
+		return Judgement{}, err
+	}
+	if _, err := f.ReadAt(tail[:], size-int64(len(tail))); err != nil {
 		return Judgement{}, err
 	}
 	magic := string(tail[4:])
@@ -238,7 +241,7 @@ func judgeArrow(f file, size int64) (Judgement, error) {
 	}
 	var head [8]byte
 	var tail [10]byte
-	if err := readEnds(f, size, head[:], nil); err != nil {
+	if _, err := f.ReadAt(head[:], 0); err != nil {
 		return Judgement{}, err
 	}
 	if string(head[:6]) != "ARROW1" {
@@ -247,7 +250,7 @@ func judgeArrow(f file, size int64) (Judgement, error) {
 	if size < 18 {
 		return incomplete("%d bytes hold no footer", size), nil
 	}
-	if err := readEnds(f, size, nil, tail[:]); err != nil {
+	if _, err := f.ReadAt(tail[:], size-int64(len(tail))); err != nil {
 		return Judgement{}, err
 	}
 	footer := int64(binary.LittleEndian.Uint32(tail[:]))
@@ -258,12 +261,4 @@ func judgeArrow(f file, size int64) (Judgement, error) {
 		return incomplete("footer length %d in %d bytes", footer, size), nil
 	}
 	return complete(), nil
-}
-
-func readEnds(f file, size int64, head, tail []byte) error {
-	if _, err := f.ReadAt(head, 0); err != nil {
-		return err
-	}
-	_, err := f.ReadAt(tail, size-int64(len(tail)))
-	return err
 }
