@@ -28,7 +28,12 @@ func storePane(b board, u *ui, sz size) []line {
 		out = append(out, outputLine(b, o))
 	}
 	if len(out) > sz.h {
-		out = out[:sz.h]
+		return out[:sz.h]
+	}
+	for _, c := range charts()[1:] {
+		if sz.w < wideW && sz.h-len(out) > chartH+1 {
+			out = append(append(out, nil), chart(u, c.title, u.history.series[c.series], sz.w, c.unit)...)
+		}
 	}
 	return out
 }

@@ -47,23 +47,29 @@ func wideLeft(b board, u *ui, sz size) []line {
 
 func wideRight(b board, u *ui, sz size) []line {
 	p := layout{titles: true}
-	out := append(p.title(paneStore, u, sz.w, "S3 upload"), storePane(b, u, size{sz.w, storeLines + 3})...)
-	n := func(v float64) string { return count(int64(min(v, 1e18))) + " files" }
+	out := append(p.title(paneStore, u, sz.w, "S3 upload"), storePane(b, u, size{sz.w, storeLines + 1 + min(3, len(b.usedOutputs()))})...)
 	out = append(out, nil)
 	out = append(out, coverageBar(b, sz.w)...)
-	for _, c := range []struct {
-		title, series string
-		f             func(float64) string
-	}{
-		{"samples/s", seriesRate, rateText},
-		{"queue", seriesQueue, n},
-		{"uploaded", seriesBytes, func(v float64) string { return bytesText(int64(min(v, 1e18))) + "/s" }},
-	} {
+	for _, c := range charts() {
 		if sz.h-len(out) >= chartH+1 {
-			out = append(out, chart(u, c.title, u.history.series[c.series], sz.w, c.f)...)
+			out = append(out, chart(u, c.title, u.history.series[c.series], sz.w, c.unit)...)
 		}
 	}
 	return out[:min(len(out), sz.h)]
+}
+
+// charted is a series that is drawn as a chart.
+type charted struct {
+	title, series string
+	unit          func(float64) string
+}
+
+func charts() []charted {
+	return []charted{
+		{"samples/s", seriesRate, rateText},
+		{"queue", seriesQueue, func(v float64) string { return count(int64(min(v, 1e18))) + " files" }},
+		{"uploaded", seriesBytes, func(v float64) string { return bytesText(int64(min(v, 1e18))) + "/s" }},
+	}
 }
 
 func ruled(text string, w int) line {
