@@ -74,6 +74,9 @@ func superviseOne(st *spec.Stage, rank int, w WorkerWant, seen LaunchSeen, ok bo
 		return w, &Duty{Rank: rank, Kind: DutyLaunch, Why: "start"}
 	}
 	if !ok {
+		if now.Before(w.NextAt) {
+			return w, nil
+		}
 		return w, &Duty{Rank: rank, Kind: DutyLaunch, Why: "recorded but never begun"}
 	}
 	switch seen.State {

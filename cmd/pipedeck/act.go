@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pipedeck/pipeline"
+	"pipedeck/remote/client"
+)
+
+// act describes a command that plans, asks, applies and follows.
+type act struct {
+	verb    pipeline.Verb
+	target  string // "" none, else the word in the usage line
+	short   string
+	example string
+	outputs bool // targets are outputs
+}
+
+var (
+	startAct = act{
+		verb: pipeline.VerbStart, target: "STAGE|WORKER", short: "Start a stage's workers",
+		example: "  pipedeck start extract\n  pipedeck start extract/2      one worker",
+	}
+	stopAct = act{
+		verb: pipeline.VerbStop, target: "STAGE|WORKER", short: "Drain and stop workers, proven gone",
+		example: "  pipedeck stop extract         asks for the deck's name\n  pipedeck stop extract --confirm my-deck",
+	}
+	restartAct = act{
+		verb: pipeline.VerbRestart, target: "STAGE|WORKER", short: "Stop workers and start them again",
+		example: "  pipedeck restart extract/2    asks for y\n  pipedeck restart extract",
+	}
+	settleAct = act{
+		verb: pipeline.VerbSettle, target: "OUTPUT", short: "Upload and verify every complete file of an output", outputs: true,
+		example: "  pipedeck settle extract/hidden_states",
+	}
+	pauseAct = act{
+		verb: pipeline.VerbPause, short: "Hold all uploads; workers go on",
+		example: "  pipedeck pause",
+	}
+	resumeAct = act{
+		verb: pipeline.VerbResume, short: "Let uploads go on",
+		example: "  pipedeck resume",
+	}
+	pushAct = act{
+		verb: pipeline.VerbPush, short: "Upload and prove the artifacts now",
+		example: "  pipedeck artifacts push",
+	}
+)
+
+func (a *app) actCommand(x act) *cobra.Command {
+	use, args := string(x.verb), cobra.NoArgs
+	if x.target != "" {
+		use, args = use+" "+x.target, cobra.ExactArgs(1)
+	}
+	var confirm string
+	cmd := &cobra.Command{
+		Use: use, Short: x.short, Args: args, Example: x.example,
+		ValidArgsFunction: a.completeTargets(x),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in := pipeline.Intent{Verb: x.verb}
+			if len(args) > 0 {
+				in.Target = args[0]
+			}
+			return a.toAct(cmd.Context(), func(c *client.Client) error {
+				return a.act(cmd.Context(), c, in, confirm)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&confirm, "confirm", "", "the confirmation text, for scripts")
+	return cmd
+}
+
+func (a *app) artifactsCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "artifacts", Short: "Upload what makes resuming easier"}
+	push := a.actCommand(pushAct)
+	cmd.AddCommand(push)
+	return cmd
+}
+
+// act plans an intent, gets its confirmation, applies it and follows it.
+func (a *app) act(ctx context.Context, c *client.Client, in pipeline.Intent, confirm string) error {
+	p, err := c.Plan(ctx, in)
+	if err != nil {
+		return err
+	}
+	if p.Executable && p.Confirm != nil && confirm == "" {
+		confirm, err = a.ask(p)
+		if err != nil {
+			return err
+		}
+	}
+	return a.apply(ctx, c, p.ID, confirm)
+}
+
+// apply starts a plan and follows it to its end.
+func (a *app) apply(ctx context.Context, c *client.Client, plan, confirm string) error {
+	act, err := c.Apply(ctx, pipeline.ApplyRequest{Plan: plan, Confirm: confirm, By: operator()})
+	if err != nil {
+		return err
+	}
+	act, err = a.follow(ctx, c, act)
+	if err != nil {
+		return err
+	}
+	if a.flag.json {
+		if err := a.printJSON(act); err != nil {
+			return err
+		}
+	}
+	return a.outcome(act)
+}
+
+// ask shows a plan and reads its confirmation from a terminal. Headless the
+// plan is refused, with all that a script needs to confirm it.
+func (a *app) ask(p pipeline.Plan) (string, error) {
+	if !isTerminal(a.in) || !isTerminal(a.err) {
+		return "", &pipeline.Problem{
+			Kind: pipeline.ProblemRefused, Plan: &p,
+			Text: fmt.Sprintf("cannot %s %q without confirmation: plan %s asks for %q", p.Action, p.Target, p.ID, *p.Confirm),
+			Hint: fmt.Sprintf("pipedeck apply %s --confirm %q", p.ID, *p.Confirm),
+		}
+	}
+	a.say("%s", planText(p))
+	fmt.Fprintf(a.err, "Type %q to go on, anything else to leave it: ", *p.Confirm)
+	line, err := bufio.NewReader(a.in).ReadString('\n')
+	if err != nil {
+		return "", &pipeline.Problem{Kind: pipeline.ProblemRefused, Text: fmt.Sprintf("cannot %s %q: not confirmed", p.Action, p.Target)}
+	}
+	typed := strings.TrimRight(line, "\r\n")
+	if typed != *p.Confirm {
+		return "", &pipeline.Problem{Kind: pipeline.ProblemRefused, Text: fmt.Sprintf("cannot %s %q: not confirmed; nothing was changed", p.Action, p.Target)}
+	}
+	return typed, nil
+}
+
+// followWait is how long one question for news may take on the agent's side.
+const followWait = 10 * time.Second
+
+// follow reports an action's steps on stderr until it ends.
+func (a *app) follow(ctx context.Context, c *client.Client, act pipeline.Action) (pipeline.Action, error) {
+	last := make([]string, len(act.Steps))
+	for {
+		for i, s := range act.Steps {
+			line := stepLine(s, len(act.Steps))
+			if i < len(last) && line != "" && line != last[i] {
+				a.say("%s", line)
+				last[i] = line
+			}
+		}
+		if act.EndedAt != nil {
+			return act, nil
+		}
+		next, err := c.Action(ctx, act.ID, followWait)
+		if ctx.Err() != nil {
+			a.say("pipedeck: not followed any more; %s of %q goes on in the agent (`pipedeck history`)", act.Verb, act.Target)
+			return act, exitError(exitUnknown)
+		}
+		if err != nil {
+			return act, err
+		}
+		act = next
+	}
+}
+
+func stepLine(s pipeline.StepResult, n int) string {
+	if s.BeganAt == nil || (s.Result == pipeline.Running && s.Text == "") {
+		return ""
+	}
+	word := string(s.Result)
+	if s.Result == pipeline.Running {
+		word = "…"
+	}
+	return fmt.Sprintf("[%d/%d] %s: %s %s", s.N, n, s.Kind, word, s.Text)
+}
+
+// outcome turns an ended action into the exit code.
+func (a *app) outcome(act pipeline.Action) error {
+	switch act.Result {
+	case pipeline.Verified:
+		if len(act.Steps) == 0 {
+			a.say("nothing to do: %s %s", act.Verb, act.Target)
+		}
+		return nil
+	case pipeline.ActionFailed:
+		return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot %s %q: %s", act.Verb, act.Target, reasonOf(act))
+	default:
+		return pipeline.Problemf(pipeline.ProblemUnreachable, "look at the evidence with `pipedeck history`",
+			"%s %q ended unproven: %s", act.Verb, act.Target, reasonOf(act))
+	}
+}
+
+func reasonOf(act pipeline.Action) string {
+	if act.Reason == nil {
+		return "no reason was given"
+	}
+	return *act.Reason
+}
+
+// operator says who acts, for the journal.
+func operator() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return name + "@" + host
+}
+
+func (a *app) printJSON(v any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// sameSpec makes sure that an action is decided on this spec: an agent that
+// runs another version is started anew if nothing lives under it, and is left
+// alone otherwise.
+func (a *app) sameSpec(ctx context.Context, s specFile, c *client.Client) (*client.Client, error) {
+	hello, err := c.Hello(ctx)
+	if err != nil || hello.SpecHash == s.Hash {
+		return c, err
+	}
+	snap, err := c.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if busy := busyWith(snap); busy != "" {
+		return nil, pipeline.Problemf(pipeline.ProblemRefused,
+			"stop the workers first, with the spec that the agent runs: "+filepath.Join(s.StateDir, specCopy),
+			"cannot act on %q: the agent runs another version of it and %s", a.flag.spec, busy)
+	}
+	if err := c.Stop(ctx); err != nil {
+		return nil, err
+	}
+	return a.connect(ctx, s)
+}
+
+// busyWith says what lives under an agent, or "".
+func busyWith(snap pipeline.Snapshot) string {
+	for _, n := range snap.Nodes {
+		if n.Action != nil && n.Action.EndedAt == nil {
+			return fmt.Sprintf("%s of %q is running", n.Action.Verb, n.Action.Target)
+		}
+		for _, st := range n.Stages {
+			for _, w := range st.Workers {
+				if w.PID != nil {
+					return "worker " + w.ID + " is alive"
+				}
+			}
+		}
+	}
+	return ""
+}

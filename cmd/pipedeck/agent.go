@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"pipedeck/pipeline"
+	"pipedeck/remote/agent"
+	"pipedeck/remote/agent/wire"
+	"pipedeck/remote/client"
+)
+
+// simulateEnv names the folder of simulated GPUs for an agent that a command
+// starts; the demo sets it.
+const simulateEnv = "PIPEDECK_SIMULATE_GPUS"
+
+// agentFlags are what a keeper passes on to its agent.
+type agentFlags struct{ simulate string }
+
+func (a *app) agentCommand() *cobra.Command {
+	var f agentFlags
+	cmd := &cobra.Command{
+		Use: "agent", Short: "The process on the node that owns the work",
+		Example: "  pipedeck agent status\n  pipedeck agent stop",
+	}
+	serve := &cobra.Command{
+		Use: "serve", Short: "Be the agent, in the foreground", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.agentServe(cmd.Context(), f) },
+	}
+	keep := &cobra.Command{
+		Use: "keep", Short: "Keep an agent alive", Args: cobra.NoArgs, Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.agentKeep(cmd.Context(), f) },
+	}
+	for _, c := range []*cobra.Command{serve, keep} {
+		c.Flags().StringVar(&f.simulate, "simulate-gpus", "", "folder of simulated GPUs")
+		c.Flags().Lookup("simulate-gpus").Hidden = true
+	}
+	cmd.AddCommand(serve, keep, a.agentStatusCommand(), a.agentStopCommand())
+	return cmd
+}
+
+func (a *app) agentKeep(ctx context.Context, f agentFlags) error {
+	s, err := a.loadSpec()
+	if err != nil {
+		return err
+	}
+	argv := []string{"agent", "serve", "-f", a.flag.spec, "--node", s.node.Name}
+	if f.simulate != "" {
+		argv = append(argv, "--simulate-gpus", f.simulate)
+	}
+	return agent.Keeper(ctx, agent.KeeperOptions{
+		State: wire.State{Dir: s.StateDir}, AgentArgv: argv, Log: slog.New(slog.NewTextHandler(a.err, nil)),
+	})
+}
+
+// agentServe is the agent; its exit code tells the keeper why it ended.
+func (a *app) agentServe(ctx context.Context, f agentFlags) error {
+	s, err := a.loadSpec()
+	if err != nil {
+		return err
+	}
+	if err := s.needLocal(); err != nil {
+		return err
+	}
+	err = a.serve(ctx, s, f)
+	if errors.Is(err, agent.ErrStopped) {
+		return exitError(agent.ExitStopped)
+	}
+	return err
+}
+
+func (a *app) agentStatusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Say whether the agent runs; exit 3 when it does not", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.running(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			h, err := c.Hello(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.flag.json {
+				return a.printJSON(struct {
+					Schema int `json:"schema"`
+					wire.Hello
+				}{pipeline.SchemaVersion, h})
+			}
+			_, err = fmt.Fprintf(a.out, "agent %s of deck %s, run %s, on %s: pid %d since %s, keeper pid %d\n",
+				h.Version, h.Deck, h.Run, h.Node, h.PID, h.StartedAt.Local().Format("2006-01-02 15:04:05"), h.KeeperPID)
+			return err
+		},
+	}
+}
+
+func (a *app) agentStopCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "stop", Short: "End agent and keeper; workers live on", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.running(cmd.Context())
+			if errors.Is(err, client.ErrNoAgent) {
+				a.say("no agent runs")
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return c.Stop(cmd.Context())
+		},
+	}
+}
+
+// running connects to the agent without starting one.
+func (a *app) running(ctx context.Context) (*client.Client, error) {
+	s, err := a.loadSpec()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.needLocal(); err != nil {
+		return nil, err
+	}
+	return client.Dial(ctx, wire.State{Dir: s.StateDir}.Socket())
+}

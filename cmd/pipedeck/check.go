@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"pipedeck/pipeline"
+)
+
+// The results of a check item, from good to bad; unknown is no good news.
+const (
+	checkOK      = "ok"
+	checkWarn    = "warn"
+	checkFail    = "fail"
+	checkUnknown = "unknown"
+)
+
+// checkItem is one thing that was looked at.
+type checkItem struct {
+	Group  string  `json:"group"` // spec, node, gpus or store
+	Name   string  `json:"name"`
+	Result string  `json:"result"`
+	Text   string  `json:"text"`
+	Todo   *string `json:"todo"` // what to do about it; null where nothing is
+}
+
+// checkReport is what `check --json` prints.
+type checkReport struct {
+	Schema int         `json:"schema"`
+	Spec   string      `json:"spec"`
+	Result string      `json:"result"` // the worst of the items
+	Items  []checkItem `json:"items"`
+}
+
+// add appends an item and keeps the worst result.
+func (r *checkReport) add(group, name, result, text, todo string) {
+	it := checkItem{Group: group, Name: name, Result: result, Text: pipeline.Clean(text)}
+	if todo != "" && result != checkOK {
+		it.Todo = &todo
+	}
+	r.Items = append(r.Items, it)
+	if checkRank(result) > checkRank(r.Result) {
+		r.Result = result
+	}
+}
+
+func checkRank(result string) int {
+	switch result {
+	case checkOK:
+		return 0
+	case checkWarn:
+		return 1
+	case checkUnknown:
+		return 2
+	}
+	return 3
+}
+
+func (a *app) checkCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Look at spec, node, GPUs and store: what works, what does not, what to do",
+		Long: `Look at spec, node, GPUs and store: what works, what does not, what to do.
+The store is tried with a scratch object below the run's own prefix, which is
+removed again. Nothing else is changed, and no agent is started.
+
+Exit codes: 0 all is well, 1 warnings, 2 something fails, 3 something could not
+be looked at, 64 the spec has errors.`,
+		Example: "  pipedeck check\n  pipedeck check -f deck.yaml --json",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.check(cmd.Context()) },
+	}
+}
+
+func (a *app) check(ctx context.Context) error {
+	rep := &checkReport{Schema: pipeline.SchemaVersion, Spec: a.flag.spec, Result: checkOK, Items: []checkItem{}}
+	s, err := a.loadSpec()
+	if err != nil {
+		if a.flag.json {
+			rep.add("spec", "spec", checkFail, err.Error(), "correct the spec")
+			if err := a.printJSON(rep); err != nil {
+				return err
+			}
+		}
+		return err
+	}
+	rep.add("spec", "spec", checkOK, fmt.Sprintf("deck %s, run %s, %d stages", s.Deck, s.Run, len(s.Stages)), "")
+	if err := s.needLocal(); err != nil {
+		rep.add("node", s.node.Name, checkUnknown, err.Error(), "run `pipedeck check` on the node itself")
+	} else {
+		checkNode(rep, s)
+		checkGPUs(ctx, rep, s)
+	}
+	checkStore(ctx, rep, s)
+	if err := a.printCheck(rep); err != nil {
+		return err
+	}
+	switch rep.Result {
+	case checkWarn:
+		return exitError(exitDegraded)
+	case checkUnknown:
+		return exitError(exitUnknown)
+	case checkFail:
+		return exitError(exitFailed)
+	}
+	return nil
+}
+
+func (a *app) printCheck(rep *checkReport) error {
+	if a.flag.json {
+		return a.printJSON(rep)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, it := range rep.Items {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", it.Result, it.Group, it.Name, it.Text)
+		if it.Todo != nil {
+			fmt.Fprintf(w, "\t\t\t-> %s\n", *it.Todo)
+		}
+	}
+	return w.Flush()
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"pipedeck/pipeline"
+	"pipedeck/remote/agent"
+	"pipedeck/remote/agent/wire"
+	"pipedeck/remote/client"
+)
+
+// specCopy is the spec that the agent runs, in the state directory.
+const specCopy = "spec.yaml"
+
+// connect returns a client of the deck's agent, starting one if none runs.
+func (a *app) connect(ctx context.Context, s specFile) (*client.Client, error) {
+	if err := s.needLocal(); err != nil {
+		return nil, err
+	}
+	return client.Ensure(ctx, client.EnsureOptions{
+		State: wire.State{Dir: s.StateDir},
+		Spawn: func(ctx context.Context) error { return a.spawn(ctx, s) },
+	})
+}
+
+// spawn leaves the spec for the agent and starts its keeper. The agent runs the
+// copy: editing the file does not change a running deck.
+func (a *app) spawn(ctx context.Context, s specFile) error {
+	if _, err := os.Stat(s.Workdir); err != nil {
+		return pipeline.Problemf(pipeline.ProblemFailed, "make the directory, or correct `workdir`",
+			"cannot use the workdir %q: %v", s.Workdir, cause(err))
+	}
+	if err := agent.PrepareStateDir(s.StateDir); err != nil {
+		return err
+	}
+	copied := filepath.Join(s.StateDir, specCopy)
+	if err := writeFile(copied, s.Source); err != nil {
+		return fmt.Errorf("cannot keep the spec for the agent: %w", err)
+	}
+	argv := []string{"agent", "keep", "-f", copied, "--node", s.node.Name}
+	if dir := a.env(simulateEnv); dir != "" {
+		argv = append(argv, "--simulate-gpus", dir)
+	}
+	return agent.Spawn(ctx, agent.SpawnOptions{State: wire.State{Dir: s.StateDir}, Argv: argv, Dir: s.Workdir})
+}
+
+// writeFile replaces a small file in one step.
+func writeFile(path string, data []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Sync(), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return nil
+}
+
+// withDeck runs f with the agent of this invocation's spec, to look at it.
+func (a *app) withDeck(ctx context.Context, f func(specFile, *client.Client) error) error {
+	s, err := a.loadSpec()
+	if err != nil {
+		return err
+	}
+	c, err := a.connect(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if hello, err := c.Hello(ctx); err == nil && hello.SpecHash != s.Hash {
+		a.say("note: the agent runs another version of this spec (%s); the next action takes this one", filepath.Join(s.StateDir, specCopy))
+	}
+	return f(s, c)
+}
+
+// toAct runs f with an agent that runs exactly this invocation's spec.
+func (a *app) toAct(ctx context.Context, f func(*client.Client) error) error {
+	s, err := a.loadSpec()
+	if err != nil {
+		return err
+	}
+	c, err := a.connect(ctx, s)
+	if err != nil {
+		return err
+	}
+	c, err = a.sameSpec(ctx, s, c)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(c)
+}

@@ -1,0 +1,399 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pipedeck/pipeline"
+	"pipedeck/remote/client"
+	"pipedeck/s3/s3test"
+	"pipedeck/s3/store"
+)
+
+// The demo's size: 10,000 samples of 16 KiB are 160 MB in the memory of its
+// store at the most, and last about seven minutes.
+const (
+	demoTotal = 10_000
+	demoRate  = 6.0
+	demoBytes = 256 << 20
+)
+
+// Times that bound the demo's end: it is gone within 3 s of a signal.
+const (
+	demoStopWait  = 1500 * time.Millisecond
+	demoAgentWait = 700 * time.Millisecond
+	demoSettle    = 8 * time.Second
+)
+
+func (a *app) demoCommand() *cobra.Command {
+	var headless bool
+	var length time.Duration
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Everything embedded: agent, S3 server, simulated GPUs and workers",
+		Long: `Run a whole deck with nothing set up: a local agent in a temporary folder, an
+S3 server in this process, 4 simulated GPUs with 4 simulated workers. One worker
+stalls for a while and one crashes and is restarted. Everything else is real.
+When the demo ends, its agent, workers and folder are gone.`,
+		Example: "  pipedeck demo\n  pipedeck demo --headless --for 20s",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !headless && (!isTerminal(a.in) || !isTerminal(a.out)) {
+				return pipeline.Problemf(pipeline.ProblemUsage, "use --headless in a script", "cannot open the demo's console: no terminal")
+			}
+			return a.demo(cmd.Context(), headless, length)
+		},
+	}
+	cmd.Flags().BoolVar(&headless, "headless", false, "no console: print a final snapshot as JSON")
+	cmd.Flags().DurationVar(&length, "for", 0, "end after this long (headless: 30s)")
+	return cmd
+}
+
+// demo is one run of the demo, with all that must be gone at its end.
+type demo struct {
+	a      *app
+	dir    string
+	spec   specFile
+	client *client.Client
+	store  *s3test.DemoServer
+}
+
+func (a *app) demo(ctx context.Context, headless bool, length time.Duration) error {
+	ctx, stop := withParent(ctx)
+	defer stop()
+	if length == 0 && headless {
+		length = 30 * time.Second
+	}
+	if length > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, length)
+		defer cancel()
+	}
+	d, err := a.newDemo(ctx)
+	if err != nil {
+		return err
+	}
+	runErr := d.run(ctx, headless)
+	return errors.Join(runErr, d.end())
+}
+
+// withParent ends the demo when its parent goes: `go run` passes SIGTERM on to
+// nobody.
+func withParent(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithCancel(ctx)
+	parent := os.Getppid()
+	go func() {
+		tick := time.NewTicker(500 * time.Millisecond)
+		defer tick.Stop()
+		for os.Getppid() == parent {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+		stop()
+	}()
+	return ctx, stop
+}
+
+func (a *app) newDemo(ctx context.Context) (*demo, error) {
+	dir, err := os.MkdirTemp("", "pipedeck-demo-")
+	if err != nil {
+		return nil, fmt.Errorf("cannot make the demo's folder: %w", err)
+	}
+	d := &demo{a: a, dir: dir}
+	if err := d.begin(ctx); err != nil {
+		return nil, errors.Join(err, d.end())
+	}
+	return d, nil
+}
+
+// begin starts store and agent, and the stage.
+func (d *demo) begin(ctx context.Context) error {
+	server, err := s3test.Demo(s3test.DemoOptions{MaxBytes: demoBytes})
+	if err != nil {
+		return err
+	}
+	d.store = server
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	for _, sub := range []string{"gpus", "work"} {
+		if err := os.Mkdir(filepath.Join(d.dir, sub), 0o755); err != nil {
+			return err
+		}
+	}
+	src := demoSpec(d.dir, exe, server.URL(), server.Bucket())
+	path := filepath.Join(d.dir, "pipedeck.yaml")
+	if err := os.WriteFile(path, []byte(src), 0o644); err != nil {
+		return err
+	}
+	d.spec, err = loadSpecFile(path, "")
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo-secret", "AWS_SESSION_TOKEN": "",
+		simulateEnv: filepath.Join(d.dir, "gpus"),
+	} {
+		// The agent inherits this process's environment, and the demo must not
+		// touch the operator's own store.
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	d.client, err = d.a.connect(ctx, d.spec)
+	if err != nil {
+		return err
+	}
+	p, err := d.client.Plan(ctx, pipeline.Intent{Verb: pipeline.VerbStart, Target: "extract"})
+	if err != nil {
+		return err
+	}
+	_, err = d.client.Apply(ctx, pipeline.ApplyRequest{Plan: p.ID, By: operator()})
+	return err
+}
+
+// run shows the demo until ctx ends or the console is left.
+func (d *demo) run(ctx context.Context, headless bool) error {
+	if headless {
+		d.a.say("demo: deck in %s; ends by itself", d.dir)
+		<-ctx.Done()
+		return d.account()
+	}
+	err := d.a.openConsole(ctx, d.client, func(ctx context.Context) (pipeline.Deck, error) { return d.a.connect(ctx, d.spec) })
+	return errors.Join(err, d.lost())
+}
+
+// account lets the workers end, settles what they left, and prints the final
+// snapshot.
+func (d *demo) account() error {
+	ctx, cancel := context.WithTimeout(context.Background(), demoSettle)
+	defer cancel()
+	if err := d.stopWorkers(ctx); err != nil {
+		return err
+	}
+	if err := d.settle(ctx); err != nil {
+		return err
+	}
+	s, err := d.client.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.a.printJSON(s); err != nil {
+		return err
+	}
+	return d.lost()
+}
+
+func (d *demo) stopWorkers(ctx context.Context) error {
+	p, err := d.client.Plan(ctx, pipeline.Intent{Verb: pipeline.VerbStop, Target: "extract"})
+	if err != nil {
+		return err
+	}
+	return d.do(ctx, p)
+}
+
+func (d *demo) settle(ctx context.Context) error {
+	p, err := d.client.Plan(ctx, pipeline.Intent{Verb: pipeline.VerbSettle, Target: "extract/hidden_states"})
+	if err != nil {
+		return err
+	}
+	return d.do(ctx, p)
+}
+
+func (d *demo) do(ctx context.Context, p pipeline.Plan) error {
+	confirm := ""
+	if p.Confirm != nil {
+		confirm = *p.Confirm
+	}
+	act, err := d.client.Apply(ctx, pipeline.ApplyRequest{Plan: p.ID, Confirm: confirm, By: operator()})
+	for err == nil && act.EndedAt == nil {
+		act, err = d.client.Action(ctx, act.ID, time.Second)
+	}
+	if err != nil {
+		return err
+	}
+	return d.a.outcome(act)
+}
+
+// lost compares what the workers say they wrote with what is on disk or in the
+// store: the demo fails if a single sample is in neither.
+func (d *demo) lost() error {
+	logs, err := filepath.Glob(filepath.Join(d.dir, "work", "written-*"))
+	if err != nil {
+		return err
+	}
+	stored, err := d.storedKeys()
+	if err != nil {
+		return err
+	}
+	missing := 0
+	for _, path := range logs {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(raw)) {
+			id, err := strconv.Atoi(strings.TrimSpace(line))
+			if err != nil {
+				continue // the last line of a worker that was killed
+			}
+			name := fmt.Sprintf("hs_%06d.safetensors", id)
+			if !stored["r1/hidden_states/"+name] && !d.isLocal(name) {
+				missing++
+			}
+		}
+	}
+	if missing > 0 {
+		return pipeline.Problemf(pipeline.ProblemFailed, "this is a fault of pipedeck", "%d samples are neither on disk nor in the store", missing)
+	}
+	return nil
+}
+
+// storedKeys asks the store itself, not the agent.
+func (d *demo) storedKeys() (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), demoSettle)
+	defer cancel()
+	c := store.New(storeOptions(d.spec, store.LoadCredentials(nil)))
+	defer c.Close()
+	keys := map[string]bool{}
+	req := pipeline.ListRequest{Prefix: d.spec.RunPrefix()}
+	for {
+		page, err := c.List(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range page.Objects {
+			keys[o.Key] = true
+		}
+		if page.Next == "" {
+			return keys, nil
+		}
+		req.Token = page.Next
+	}
+}
+
+// isLocal looks in the output directory and where files lie aside.
+func (d *demo) isLocal(name string) bool {
+	if _, err := os.Stat(filepath.Join(d.dir, "work", "hidden_states", name)); err == nil {
+		return true
+	}
+	found := false
+	_ = filepath.WalkDir(filepath.Join(d.dir, "work", ".pipedeck"), func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.Contains(path, name) {
+			found = true
+		}
+		return nil
+	})
+	return found
+}
+
+// end takes everything away: workers, agent, store, folder.
+func (d *demo) end() error {
+	if d.client != nil {
+		d.endWorkers()
+		ctx, cancel := context.WithTimeout(context.Background(), demoAgentWait)
+		err := d.client.Stop(ctx)
+		cancel()
+		if err != nil {
+			d.a.say("demo: the agent did not end by itself: %v", err)
+			d.killAgent()
+		}
+	}
+	if d.store != nil {
+		d.store.Close()
+	}
+	if err := os.RemoveAll(d.dir); err != nil {
+		return fmt.Errorf("cannot remove the demo's folder: %w", err)
+	}
+	return nil
+}
+
+// endWorkers stops what still lives, by the agent's proven way; a worker that
+// is not gone in time is killed by its recorded identity on the next try.
+func (d *demo) endWorkers() {
+	ctx, cancel := context.WithTimeout(context.Background(), demoStopWait)
+	defer cancel()
+	s, err := d.client.Snapshot(ctx)
+	if err != nil || busyWith(s) == "" {
+		return
+	}
+	if err := d.stopWorkers(ctx); err != nil && ctx.Err() == nil {
+		d.a.say("demo: %v", err)
+	}
+}
+
+func (d *demo) killAgent() {
+	h, err := d.client.Hello(context.Background())
+	if err != nil {
+		return
+	}
+	for _, pid := range []int{h.KeeperPID, h.PID} {
+		if p, err := os.FindProcess(pid); err == nil && pid > 1 {
+			_ = p.Kill() // gone already is as good
+		}
+	}
+}
+
+// demoSpec is the deck of the demo. Everything in it is a path that this
+// process chose, so quoting as Go does is quoting as YAML does.
+func demoSpec(dir, exe, endpoint, bucket string) string {
+	command := []string{
+		exe, "sim-worker", "--rank", "{rank}", "--world-size", "{world}", "--total", strconv.Itoa(demoTotal),
+		"--rate", strconv.FormatFloat(demoRate, 'f', -1, 64), "--out", "hidden_states",
+		"--progress", "progress_{rank}.json", "--done", "done.txt", "--written", "written-{rank}",
+		"--gpu-dir", filepath.Join(dir, "gpus"),
+		"--stall-rank", "2", "--stall-at", "60", "--stall-for", "25s", "--crash-rank", "3", "--crash-at", "40",
+	}
+	for i, arg := range command {
+		command[i] = strconv.Quote(arg)
+	}
+	return fmt.Sprintf(demoYAML, filepath.Join(dir, "work"), bucket, endpoint, demoTotal, strings.Join(command, ", "))
+}
+
+const demoYAML = `version: 1
+deck: demo
+run: r1
+workdir: %q
+store:
+  bucket: %q
+  endpoint: %q
+  region: us-east-1
+  path_style: true
+  credentials: node
+  max_parallel: 20
+  max_memory: 64MB
+stages:
+  extract:
+    total: %d
+    workers:
+      per_gpu: 1
+      command: [%s]
+      stop: {signal: SIGTERM, grace: 2s}
+      restart: {max: 3, backoff: 4s}
+      gpu_memory: 52GB
+      loading_timeout: 1m
+      stall_after: 8s
+    outputs:
+      hidden_states:
+        dir: hidden_states
+        match: "*.safetensors"
+        format: safetensors
+        id: 'hs_(\d+)\.safetensors'
+        key: "hidden_states/{path}"
+        after_upload: delete
+    progress: {json: "progress_{rank}.json", done: processed, skipped: skipped}
+    done_set: {file: done.txt, form: lines}
+`

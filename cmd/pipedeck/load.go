@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"pipedeck/pipeline"
+	"pipedeck/pipeline/spec"
+)
+
+// specFile is a spec with the node of it that this command is about.
+type specFile struct {
+	*spec.Spec
+	node spec.Node
+}
+
+// loadSpec reads the spec of this invocation. All its errors are shown at once.
+func (a *app) loadSpec() (specFile, error) {
+	return loadSpecFile(a.flag.spec, a.flag.node)
+}
+
+func loadSpecFile(path, node string) (specFile, error) {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return specFile{}, pipeline.Problemf(pipeline.ProblemUsage,
+			"name a spec with -f PATH, or see it all with `pipedeck demo`", "cannot read %q: no such file", path)
+	}
+	if err != nil {
+		return specFile{}, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot read %q: %v", path, cause(err))
+	}
+	sp, err := spec.Parse(filepath.Base(path), raw)
+	if err != nil {
+		return specFile{}, &pipeline.Problem{Kind: pipeline.ProblemUsage, Text: fmt.Sprintf("cannot use %q:\n%v", path, err), Err: err}
+	}
+	n, err := pickNode(sp, node)
+	return specFile{Spec: sp, node: n}, err
+}
+
+// cause strips the path that an fs.PathError repeats.
+func cause(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+func pickNode(sp *spec.Spec, name string) (spec.Node, error) {
+	if name == "" {
+		return sp.Nodes[0], nil
+	}
+	var names []string
+	for _, n := range sp.Nodes {
+		if n.Name == name {
+			return n, nil
+		}
+		names = append(names, n.Name)
+	}
+	return spec.Node{}, pipeline.Problemf(pipeline.ProblemUsage, fmt.Sprintf("the spec has %q", names),
+		"cannot use node %q: the spec has no such node", name)
+}
+
+// needLocal refuses a node that is reached over SSH, which this build cannot.
+func (s specFile) needLocal() error {
+	if s.node.SSH == "" {
+		return nil
+	}
+	return pipeline.Problemf(pipeline.ProblemUnreachable,
+		"run pipedeck on that node with a spec without `nodes`",
+		"cannot reach node %q at %q: this build works on the machine it runs on only", s.node.Name, s.node.SSH)
+}

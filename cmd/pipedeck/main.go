@@ -1,0 +1,190 @@
+// Command pipedeck drives and watches multi-GPU pipelines: console, headless
+// commands, node agent and worker shim in one program. This package is the
+// only one that knows every other: flags, wiring, exit codes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"pipedeck/pipeline"
+)
+
+// version is set by the linker for a release.
+var version = "0.1.0"
+
+func main() {
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv}
+	os.Exit(a.run(os.Args[1:]))
+}
+
+// app is one invocation: its streams, environment and global flags.
+type app struct {
+	in   io.Reader
+	out  io.Writer
+	err  io.Writer
+	env  func(string) string
+	flag globalFlags
+}
+
+// globalFlags hold for every command.
+type globalFlags struct {
+	spec string // -f
+	node string
+	json bool
+}
+
+// The exit codes of DESIGN section 6.
+const (
+	exitOK       = 0
+	exitDegraded = 1
+	exitFailed   = 2
+	exitUnknown  = 3
+	exitUsage    = 64
+	exitRefused  = 75
+)
+
+// exitError ends a command with a code when everything was already said.
+type exitError int
+
+// Error is never shown.
+func (e exitError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+
+// run executes one command line and returns the exit code.
+func (a *app) run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	root := a.rootCommand()
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	return a.report(root.ExecuteContext(ctx))
+}
+
+// report says what went wrong on stderr and chooses the exit code.
+func (a *app) report(err error) int {
+	var code exitError
+	var p *pipeline.Problem
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &code):
+		return int(code)
+	case errors.As(err, &p):
+		a.say("pipedeck: %s", err)
+		if p.Hint != "" {
+			a.say("hint: %s", p.Hint)
+		}
+		return exitCode(p.Kind)
+	case errors.Is(err, context.Canceled):
+		a.say("pipedeck: interrupted; what runs in the agent goes on")
+		return exitUnknown
+	default:
+		a.say("pipedeck: %s", err)
+		return exitFailed
+	}
+}
+
+func exitCode(k pipeline.ProblemKind) int {
+	switch k {
+	case pipeline.ProblemUsage:
+		return exitUsage
+	case pipeline.ProblemRefused:
+		return exitRefused
+	case pipeline.ProblemUnreachable:
+		return exitUnknown
+	case pipeline.ProblemFailed:
+		return exitFailed
+	}
+	return exitFailed
+}
+
+// say writes one message to stderr: stdout carries results only. Text from
+// nodes is cleaned, line by line.
+func (a *app) say(format string, args ...any) {
+	for line := range strings.Lines(fmt.Sprintf(format, args...)) {
+		fmt.Fprintln(a.err, pipeline.Clean(strings.TrimRight(line, "\n")))
+	}
+}
+
+// rootCommand builds the command tree. Without a subcommand the console opens.
+func (a *app) rootCommand() *cobra.Command {
+	var watch string
+	root := &cobra.Command{
+		Use:   "pipedeck",
+		Short: "Drive and watch multi-GPU pipelines; move what they make to S3 with proof",
+		Long: `pipedeck drives and watches multi-GPU pipelines and moves what they make to S3
+with proof. Without a command it opens the console of ./pipedeck.yaml.
+
+Exit codes: 0 healthy or done, 1 degraded, 2 failed, 3 unreachable or unknown,
+64 usage or spec error, 75 refused.`,
+		Example: `  pipedeck                      open the console of ./pipedeck.yaml
+  pipedeck demo                 see it all with nothing set up
+  pipedeck --json               one snapshot for a script
+  pipedeck start extract        start a stage`,
+		Version:           version,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		Args:              cobra.NoArgs,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if a.flag.json || cmd.Flags().Changed("watch") {
+				return a.snapshot(cmd.Context(), watch)
+			}
+			return a.console(cmd.Context())
+		},
+	}
+	root.SetVersionTemplate("pipedeck {{.Version}}\n")
+	f := root.PersistentFlags()
+	f.StringVarP(&a.flag.spec, "file", "f", "pipedeck.yaml", "the deck's spec")
+	f.StringVar(&a.flag.node, "node", "", "the node, where the spec has several")
+	f.BoolVar(&a.flag.json, "json", false, "print the result as JSON")
+	root.Flags().StringVar(&watch, "watch", "", "with --json: one object a line, this often (such as 2s)")
+	root.SetFlagErrorFunc(usageError)
+	root.AddCommand(
+		a.snapshotCommand(), a.checkCommand(), a.demoCommand(),
+		a.actCommand(startAct), a.actCommand(stopAct), a.actCommand(restartAct), a.actCommand(settleAct),
+		a.actCommand(pauseAct), a.actCommand(resumeAct), a.artifactsCommand(),
+		a.planCommand(), a.applyCommand(),
+		a.coverageCommand(), a.logsCommand(), a.historyCommand(),
+		a.agentCommand(), a.shimCommand(), a.simWorkerCommand(),
+	)
+	for _, c := range allCommands(root) {
+		c.Args = usageArgs(c.Args)
+	}
+	return root
+}
+
+func allCommands(root *cobra.Command) []*cobra.Command {
+	out := []*cobra.Command{root}
+	for _, c := range root.Commands() {
+		out = append(out, allCommands(c)...)
+	}
+	return out
+}
+
+func usageError(cmd *cobra.Command, err error) error {
+	return pipeline.Problemf(pipeline.ProblemUsage, fmt.Sprintf("`%s --help` shows how it is used", cmd.CommandPath()), "%w", err)
+}
+
+// usageArgs makes wrong arguments a usage Problem.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	if check == nil {
+		return nil
+	}
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError(cmd, err)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"pipedeck/pipeline"
+	"pipedeck/s3/ledger"
+	"pipedeck/s3/mover"
+	"pipedeck/s3/store"
+)
+
+// moverParts is a mover with what must be closed after it.
+type moverParts struct {
+	mover  *mover.Mover
+	ledger *ledger.Ledger
+	stores []*store.Client
+}
+
+func (m *moverParts) close() error {
+	for _, c := range m.stores {
+		c.Close()
+	}
+	return m.ledger.Close()
+}
+
+// newMover opens the ledger and makes two clients of the store: what one
+// uploads, the other verifies over connections of its own.
+func newMover(ctx context.Context, s specFile, log *slog.Logger) (*moverParts, error) {
+	l, err := ledger.Open(ctx, filepath.Join(s.StateDir, "ledger.db"), ledger.Binding{
+		Endpoint: s.Store.Endpoint, Bucket: s.Store.Bucket, Prefix: s.Store.Prefix, Run: s.Run, Deck: s.Deck,
+	})
+	if err != nil {
+		return nil, err
+	}
+	parts := &moverParts{ledger: l}
+	limiter := store.NewLimiter(s.Store.RequestsPerSecond, s.Store.Bandwidth)
+	creds := store.LoadCredentials(nil)
+	client := func() pipeline.Store {
+		c := store.New(storeOptions(s, creds))
+		parts.stores = append(parts.stores, c)
+		return store.Limit(c, limiter)
+	}
+	parts.mover, err = mover.New(mover.Options{
+		Spec: s.Spec, Store: client(), Verifier: client(), Ledger: l,
+		StateDir: s.StateDir, Clock: time.Now, Log: log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, parts.close())
+	}
+	return parts, nil
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pipedeck/gpu"
+	"pipedeck/pipeline"
+	"pipedeck/pipeline/deck"
+	"pipedeck/remote/agent"
+	"pipedeck/remote/agent/wire"
+	"pipedeck/remote/journal"
+	"pipedeck/remote/logs"
+	"pipedeck/remote/proc"
+	"pipedeck/s3/local"
+)
+
+func shimMain(dir string) int { return proc.ShimMain(dir) }
+
+// serve wires the agent of one deck and runs it until it is told to end.
+func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
+	log := slog.New(slog.NewTextHandler(a.err, nil))
+	state := wire.State{Dir: s.StateDir}
+	if err := agent.PrepareStateDir(s.StateDir); err != nil {
+		return err
+	}
+	// The lock comes before everything that it protects.
+	lock, err := agent.AcquireLock(state.AgentLock())
+	if err != nil {
+		return err
+	}
+	j, err := journal.Open(filepath.Join(s.StateDir, "journal.jsonl"))
+	if err != nil {
+		return errors.Join(err, lock.Release())
+	}
+	defer closing(log, "journal", j.Close)
+	m, err := newMover(ctx, s, log)
+	if err != nil {
+		return errors.Join(err, lock.Release())
+	}
+	defer closing(log, "mover", m.close)
+	host := proc.New(proc.Options{RunsDir: filepath.Join(s.StateDir, "runs"), BaseEnv: os.Environ()})
+	defer closing(log, "host", host.Close)
+
+	info := pipeline.AgentInfo{Version: version, Instance: randomID(16), PID: os.Getpid(), StartedAt: time.Now().UTC(), SpecHash: s.Hash}
+	d, err := deck.New(s.Spec, s.node, info, deck.Ports{
+		Host: host, Mover: m.mover, Sensor: gpu.New(gpuSource(f), time.Now), Files: local.FS{},
+		Journal: j, Logs: logs.New(filepath.Join(s.StateDir, "logs")), Now: time.Now, Jitter: mathrand.Float64,
+		NewID: func() string { return randomID(4) }, Exits: host.Exits(), Log: log,
+	})
+	if err != nil {
+		return errors.Join(err, lock.Release())
+	}
+	return runAgent(ctx, d, m, agent.Options{
+		SocketPath: state.Socket(), LockPath: state.AgentLock(), Lock: lock, Deck: d, Info: info,
+		DeckName: s.Deck, Run: s.Run, Node: s.node.Name, Log: log,
+	})
+}
+
+// runAgent runs deck, mover and server together; the first that ends ends all.
+func runAgent(ctx context.Context, d *deck.Deck, m *moverParts, o agent.Options) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ends := make(chan error, 3)
+	go func() { ends <- named("mover", m.mover.Run(ctx)) }()
+	go func() { ends <- named("deck", d.Run(ctx)) }()
+	go func() { ends <- agent.Serve(ctx, o) }()
+	first := <-ends
+	stop()
+	for range 2 {
+		if err := <-ends; err != nil && (first == nil || errors.Is(err, agent.ErrStopped)) {
+			first = err
+		}
+	}
+	return first
+}
+
+func named(what string, err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return fmt.Errorf("the %s ended: %w", what, err)
+}
+
+func closing(log *slog.Logger, what string, closer func() error) {
+	if err := closer(); err != nil {
+		log.Error("cannot close", "what", what, "err", err)
+	}
+}
+
+// simulatedGPUs is how many GPUs a simulated node has.
+const simulatedGPUs = 4
+
+func gpuSource(f agentFlags) gpu.Source {
+	if f.simulate == "" {
+		return gpu.NewSMI("", time.Now)
+	}
+	return &gpu.Simulated{
+		Dir: f.simulate, Count: simulatedGPUs, Now: time.Now,
+		Alive: func(pid int) bool { return unix.Kill(pid, 0) == nil },
+	}
+}
+
+// randomID is n random bytes in hex.
+func randomID(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails: crypto/rand ends the process instead
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,16 @@
+//go:build !linux
+
+package main
+
+import (
+	"context"
+
+	"pipedeck/pipeline"
+)
+
+func (a *app) serve(context.Context, specFile, agentFlags) error {
+	return pipeline.Problemf(pipeline.ProblemFailed, "run the agent on a Linux node",
+		"cannot serve: the agent is Linux only")
+}
+
+func shimMain(string) int { return exitFailed }

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pipedeck/pipeline"
+	"pipedeck/pipeline/spec"
+	"pipedeck/remote/client"
+)
+
+func (a *app) snapshotCommand() *cobra.Command {
+	var watch string
+	cmd := &cobra.Command{
+		Use:   "snapshot",
+		Short: "Print one snapshot of the deck",
+		Example: `  pipedeck snapshot --json
+  pipedeck snapshot --json --watch 2s | jq .health`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.snapshot(cmd.Context(), watch) },
+	}
+	cmd.Flags().StringVar(&watch, "watch", "", "one object a line, this often (such as 2s)")
+	return cmd
+}
+
+// snapshot prints one snapshot, or one at each interval. The exit code is the
+// health of the last one.
+func (a *app) snapshot(ctx context.Context, watch string) error {
+	var interval time.Duration
+	if watch != "" {
+		var err error
+		interval, err = spec.ParseDuration(watch)
+		if err != nil || interval <= 0 {
+			return pipeline.Problemf(pipeline.ProblemUsage, "for example --watch 2s", "cannot watch every %q: no interval", watch)
+		}
+	}
+	return a.withDeck(ctx, func(_ specFile, c *client.Client) error {
+		if interval > 0 {
+			return a.watch(ctx, c, interval)
+		}
+		s, err := c.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		return a.printSnapshot(s)
+	})
+}
+
+// watch prints until it is interrupted; an agent that does not answer is
+// itself a snapshot: stale, with the values of the last one.
+func (a *app) watch(ctx context.Context, c *client.Client, interval time.Duration) error {
+	clock := wallClock{}
+	w := client.NewWatcher(func(context.Context) (pipeline.Deck, error) { return c, nil }, interval, clock)
+	go w.Run(ctx)
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	var last error
+	for {
+		select {
+		case <-ctx.Done():
+			return last
+		case <-w.Changed():
+		}
+		if s, _, ok, _ := w.Current(); ok {
+			last = a.printSnapshot(s)
+		}
+		select {
+		case <-ctx.Done():
+			return last
+		case <-tick.C:
+		}
+	}
+}
+
+func (a *app) printSnapshot(s pipeline.Snapshot) error {
+	var err error
+	if a.flag.json {
+		err = a.printJSON(s)
+	} else {
+		_, err = fmt.Fprint(a.out, snapshotText(s))
+	}
+	if err != nil {
+		return err
+	}
+	if code := s.ExitCode(); code != exitOK {
+		return exitError(code)
+	}
+	return nil
+}
+
+// wallClock is the time of this machine.
+type wallClock struct{}
+
+// Now implements pipeline.Clock.
+func (wallClock) Now() time.Time { return time.Now() }

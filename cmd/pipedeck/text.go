@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/dustin/go-humanize"
+
+	"pipedeck/pipeline"
+)
+
+// snapshotText shows a snapshot where there is no console: in a pipe, on a
+// dumb terminal.
+func snapshotText(s pipeline.Snapshot) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s run %s: %s at %s\n", s.Deck, s.Run, s.Health, s.At.UTC().Format("15:04:05Z"))
+	for _, r := range s.HealthReasons {
+		fmt.Fprintf(&b, "  %s\n", r)
+	}
+	for _, n := range s.Nodes {
+		for _, st := range n.Stages {
+			b.WriteString(stageText(st))
+		}
+	}
+	return b.String()
+}
+
+func stageText(st pipeline.StageSnapshot) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "stage %s: %s, done %s of %s, %s/s, ETA %s\n", st.Name, st.State,
+		orDash(st.Done), orDash(st.Total), rateText(st.SamplesPerSecond), etaText(st))
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, k := range st.Workers {
+		reason := ""
+		if k.StateReason != nil {
+			reason = *k.StateReason
+		}
+		fmt.Fprintf(w, "  %s\t%s\tdone %s\t%s/s\t%s\n", k.ID, k.State, orDash(k.Done), rateText(k.SamplesPerSecond), reason)
+	}
+	_ = w.Flush() // a strings.Builder takes everything
+	for _, o := range st.Outputs {
+		fmt.Fprintf(&b, "  output %s: %s, %s verified, %s local, %d waiting, %d in flight, %s failed\n", o.Name, o.State,
+			orDash(o.VerifiedFiles), orDash(o.LocalFiles), o.Queue.WaitingFiles, o.Queue.InFlight, orDash(o.FailedFiles))
+	}
+	return b.String()
+}
+
+func orDash(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return humanize.Comma(*n)
+}
+
+func rateText(r *float64) string {
+	if r == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", *r)
+}
+
+func etaText(st pipeline.StageSnapshot) string {
+	if st.ETASeconds != nil {
+		return fmt.Sprintf("%.0f s", *st.ETASeconds)
+	}
+	if st.ETAReason != nil {
+		return "- (" + *st.ETAReason + ")"
+	}
+	return "-"
+}
