@@ -48,7 +48,7 @@ func privateDir(dir string) error {
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return pipeline.Problemf(pipeline.ProblemRefused,
-			fmt.Sprintf("chmod 700 %s", dir), "cannot use %q: mode %04o lets other users in", dir, mode)
+			"chmod 700 "+dir, "cannot use %q: mode %04o lets other users in", dir, mode)
 	}
 	return nil
 }

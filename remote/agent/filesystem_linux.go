@@ -90,8 +90,8 @@ func fuseKind(dir string) string {
 	if err != nil {
 		return "fuse"
 	}
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
+	if target, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = target
 	}
 	return fuseKindIn(string(table), dir)
 }

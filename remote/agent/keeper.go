@@ -59,7 +59,7 @@ func Keeper(ctx context.Context, opts KeeperOptions) error {
 	if err != nil {
 		return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot keep the agent: %w", err)
 	}
-	defer lock.Release()
+	defer func() { _ = lock.Release() }()
 
 	// Caught, not ignored: an ignored signal would stay ignored in the agent.
 	hup := make(chan os.Signal, 1)
@@ -82,11 +82,8 @@ func (k *keeper) run(ctx context.Context) error {
 	failures := 0
 	for ctx.Err() == nil {
 		stopped, err := k.waitForeign(ctx)
-		if stopped || err != nil {
+		if stopped || err != nil || over(ctx) {
 			return err
-		}
-		if ctx.Err() != nil {
-			return nil
 		}
 		k.mark(wire.LockKeeping, failures)
 		end := k.runAgent(ctx)
@@ -110,6 +107,8 @@ func (k *keeper) run(ctx context.Context) error {
 	}
 	return nil
 }
+
+func over(ctx context.Context) bool { return ctx.Err() != nil }
 
 func (k *keeper) mark(state wire.LockState, failures int) {
 	if err := k.lock.Write(state, failures); err != nil {
@@ -191,8 +190,9 @@ func (k *keeper) runAgent(ctx context.Context) ending {
 	if err != nil {
 		return ending{how: err.Error()}
 	}
-	defer out.Close()
-	cmd := exec.Command(k.opts.Exe, k.opts.AgentArgv...)
+	defer func() { _ = out.Close() }()
+	// endAgent ends it when ctx does, and not with a kill.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), k.opts.Exe, k.opts.AgentArgv...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = k.opts.Env
 	cmd.Stdout, cmd.Stderr = out, out

@@ -223,7 +223,7 @@ func TestSpawnDetaches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer leak.Close()
+	defer func() { _ = leak.Close() }()
 	if _, err := leak.Seek(0, 0); err != nil {
 		t.Fatal(err)
 	}

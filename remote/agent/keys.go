@@ -70,7 +70,7 @@ func (c *keyCache) makeRoom() bool {
 
 // once makes a mutating call unless its key was used before. The call runs on
 // after its client is gone: half an action is worse than an unheard answer.
-func (s *server) once(r *request, e endpoint) (reply, error) {
+func (s *server) once(ctx context.Context, r *request, e endpoint) (reply, error) {
 	key := r.Header.Get(wire.HeaderKey)
 	if key == "" || len(key) > wire.MaxKey {
 		return reply{}, pipeline.Problemf(pipeline.ProblemUsage, "",
@@ -82,23 +82,23 @@ func (s *server) once(r *request, e endpoint) (reply, error) {
 		return reply{}, err
 	}
 	if mine {
-		go s.perform(k, e, &request{Request: r.Clone(context.WithoutCancel(r.Context())), body: r.body})
+		go s.perform(context.WithoutCancel(ctx), k, e, r)
 	}
 	select {
 	case <-k.done:
 		return k.answer, nil
-	case <-r.Context().Done():
-		return reply{status: http.StatusServiceUnavailable}, r.Context().Err()
+	case <-ctx.Done():
+		return reply{status: http.StatusServiceUnavailable}, ctx.Err()
 	}
 }
 
 // perform runs the call and publishes its answer, whatever happens in it.
-func (s *server) perform(k *keyed, e endpoint, r *request) {
+func (s *server) perform(ctx context.Context, k *keyed, e endpoint, r *request) {
 	defer close(k.done)
 	defer func() {
 		if v := recover(); v != nil {
 			k.answer = s.panicked(e.path, v)
 		}
 	}()
-	k.answer = replyOf(e.call(r.Context(), r))
+	k.answer = replyOf(e.call(ctx, r))
 }

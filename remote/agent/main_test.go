@@ -90,12 +90,17 @@ func beOther(state wire.State) int {
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", state.Socket())
 	}}}
-	resp, err := client.Get("http://agent" + wire.PathHello)
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://agent"+wire.PathHello, nil)
 	if err != nil {
 		fmt.Println(err)
 		return 1
 	}
-	defer resp.Body.Close()
+	resp, err := client.Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer func() { _ = resp.Body.Close() }()
 	fmt.Println(resp.StatusCode)
 	_, _ = io.Copy(os.Stdout, resp.Body)
 	return 0
@@ -109,7 +114,7 @@ func roleEnv(role string, state wire.State) []string {
 // reexec is the test binary in a role, not started yet.
 func reexec(t *testing.T, role string, state wire.State, change func(*syscall.SysProcAttr)) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "/proc/self/exe")
 	cmd.Env = roleEnv(role, state)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	change(cmd.SysProcAttr)

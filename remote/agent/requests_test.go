@@ -161,7 +161,7 @@ func TestServeOutlivesHalfReadAndHalfSentRequests(t *testing.T) {
 		"GET /v1/sn",
 		"\x00\xff\r\n\r\n",
 	} {
-		conn, err := net.Dial("unix", r.state.Socket())
+		conn, err := new(net.Dialer).DialContext(t.Context(), "unix", r.state.Socket())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,7 +80,7 @@ func Serve(ctx context.Context, opts Options) error {
 		return err
 	}
 	if opts.Lock == nil {
-		defer s.lock.Release()
+		defer func() { _ = s.lock.Release() }()
 	}
 	listener, err := listen(opts.SocketPath)
 	if err != nil {
@@ -112,12 +112,13 @@ func Serve(ctx context.Context, opts Options) error {
 	case err := <-ended:
 		return fmt.Errorf("cannot serve %q: %w", opts.SocketPath, err)
 	}
-	s.finish(h, cancel, opts, result)
+	cancel()
+	s.finish(context.WithoutCancel(ctx), h, opts, result)
 	return result
 }
 
 // finish ends the server while the lock is still held.
-func (s *server) finish(h *http.Server, cancel context.CancelFunc, opts Options, result error) {
+func (s *server) finish(ctx context.Context, h *http.Server, opts Options, result error) {
 	if errors.Is(result, ErrStopped) {
 		if opts.OnStop != nil {
 			opts.OnStop()
@@ -126,8 +127,7 @@ func (s *server) finish(h *http.Server, cancel context.CancelFunc, opts Options,
 			s.log.Warn("cannot mark the lock", "error", err)
 		}
 	}
-	cancel()
-	grace, done := context.WithTimeout(context.Background(), shutdownGrace)
+	grace, done := context.WithTimeout(ctx, shutdownGrace)
 	defer done()
 	if err := h.Shutdown(grace); err != nil {
 		_ = h.Close()

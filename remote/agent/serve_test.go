@@ -75,7 +75,7 @@ func serve(t *testing.T, state wire.State, deck pipeline.Deck) *running {
 		<-r.done
 	})
 	eventually(t, "the agent answers", func() bool {
-		conn, err := net.Dial("unix", state.Socket())
+		conn, err := new(net.Dialer).DialContext(t.Context(), "unix", state.Socket())
 		if err != nil {
 			return false
 		}
@@ -121,7 +121,7 @@ func (r *running) try(ctx context.Context, method, path, key, body string) (int,
 	if err != nil {
 		return 0, "", err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(data), err
 }

@@ -142,7 +142,7 @@ func (s *server) endpoint(e endpoint) http.HandlerFunc {
 			write(w, replyOf(e.call(r.Context(), req)))
 			return
 		}
-		answer, err := s.once(req, e)
+		answer, err := s.once(r.Context(), req, e)
 		if err != nil {
 			answer = replyOf(nil, err)
 		}
@@ -162,8 +162,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err == nil {
 		return body, nil
 	}
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot read the request: more than %d bytes", wire.MaxBody)
 	}
 	return nil, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot read the request: %w", err)

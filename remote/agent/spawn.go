@@ -35,13 +35,13 @@ func Spawn(ctx context.Context, opts SpawnOptions) error {
 	if err != nil {
 		return pipeline.Problemf(pipeline.ProblemFailed, stateHint, "cannot start the agent: %w", err)
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	exe := opts.Exe
 	if exe == "" {
 		exe = "/proc/self/exe"
 	}
 	closeOnExec()
-	cmd := exec.Command(exe, opts.Argv...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, opts.Argv...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Dir, cmd.Env = opts.Dir, opts.Env
 	cmd.Stdout, cmd.Stderr = out, out

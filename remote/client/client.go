@@ -234,7 +234,7 @@ func (c *Client) roundTrip(ctx context.Context, limit time.Duration, method, pat
 	if err != nil {
 		return transportProblem(c.where, err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return transportProblem(c.where, err)

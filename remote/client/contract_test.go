@@ -70,7 +70,7 @@ func TestClientBringsProblemsAsTheDeckMadeThem(t *testing.T) {
 	t.Parallel()
 	deck := &fakeDeck{}
 	c := dialled(t, deck)
-	plan := &pipeline.Plan{ID: "p-9", Confirm: ptr("deck")}
+	plan := &pipeline.Plan{ID: "p-9", Confirm: new("deck")}
 	for _, want := range []*pipeline.Problem{
 		{Kind: pipeline.ProblemRefused, Text: `cannot stop "extract": the lease is held`, Hint: "wait", Plan: plan},
 		{Kind: pipeline.ProblemUsage, Text: `cannot find stage "x"`},
@@ -110,7 +110,7 @@ func TestDialSaysWhatIsWrong(t *testing.T) {
 	t.Run("nothing there", func(t *testing.T) {
 		t.Parallel()
 		_, err := client.Dial(t.Context(), t.TempDir()+"/agent.sock")
-		wantProblem(t, err, pipeline.ProblemUnreachable, client.ErrNoAgent)
+		_ = wantProblem(t, err, pipeline.ProblemUnreachable, client.ErrNoAgent)
 	})
 	t.Run("version", func(t *testing.T) {
 		t.Parallel()
@@ -127,7 +127,7 @@ func TestDialSaysWhatIsWrong(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), -1)
 		defer cancel()
 		_, err := client.Dial(ctx, state.Socket())
-		wantProblem(t, err, pipeline.ProblemUnreachable, client.ErrLink)
+		_ = wantProblem(t, err, pipeline.ProblemUnreachable, client.ErrLink)
 	})
 }
 
@@ -142,7 +142,7 @@ func TestClientFindsTheNextAgentAtTheSameSocket(t *testing.T) {
 	defer c.Close()
 	end()
 	_, err = c.Snapshot(t.Context())
-	wantProblem(t, err, pipeline.ProblemUnreachable, client.ErrNoAgent)
+	_ = wantProblem(t, err, pipeline.ProblemUnreachable, client.ErrNoAgent)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {

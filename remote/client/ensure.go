@@ -79,6 +79,6 @@ func startProblem(opts EnsureOptions, format string, args ...any) error {
 	for i, line := range lines {
 		lines[i] = pipeline.Clean(line)
 	}
-	return problem(pipeline.ProblemUnreachable, "last lines of "+opts.State.Log()+":\n"+strings.Join(lines, "\n"),
+	return unreachable("last lines of "+opts.State.Log()+":\n"+strings.Join(lines, "\n"),
 		ErrNoAgent, format, args...)
 }

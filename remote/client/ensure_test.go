@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 	case role == "agent":
 		err := agent.Serve(context.Background(), agent.Options{
 			SocketPath: state.Socket(), LockPath: state.AgentLock(), Deck: &fakeDeck{},
-			Info: pipeline.AgentInfo{PID: os.Getpid(), Instance: fmt.Sprint(os.Getpid())},
+			Info: pipeline.AgentInfo{PID: os.Getpid(), Instance: strconv.Itoa(os.Getpid())},
 		})
 		if errors.Is(err, agent.ErrStopped) {
 			os.Exit(agent.ExitStopped)
@@ -205,5 +206,5 @@ func TestEnsureReportsAnAgentThatNeverComes(t *testing.T) {
 	opts.Spawn = func(context.Context) error { return nil }
 	opts.Wait = 1
 	_, err := client.Ensure(t.Context(), opts)
-	wantProblem(t, err, pipeline.ProblemUnreachable, client.ErrNoAgent)
+	_ = wantProblem(t, err, pipeline.ProblemUnreachable, client.ErrNoAgent)
 }

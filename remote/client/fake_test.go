@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -28,8 +29,6 @@ var _ pipeline.Deck = (*fakeDeck)(nil)
 
 var day = time.Date(2026, 11, 30, 10, 0, 0, 123456789, time.UTC)
 
-func ptr[T any](v T) *T { return &v }
-
 func (f *fakeDeck) err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,7 +48,7 @@ func (f *fakeDeck) Snapshot(context.Context) (pipeline.Snapshot, error) {
 func (f *fakeDeck) Plan(_ context.Context, in pipeline.Intent) (pipeline.Plan, error) {
 	return pipeline.Plan{
 		ID: "p-1", Action: in.Verb, Target: in.Target, MadeAt: day, ExpiresAt: day.Add(time.Minute),
-		Blocked: []string{}, Confirm: ptr("1204 deck"), Loss: pipeline.Loss{Files: 1307, LostFiles: 1204},
+		Blocked: []string{}, Confirm: new("1204 deck"), Loss: pipeline.Loss{Files: 1307, LostFiles: 1204},
 		Steps: []pipeline.Step{{N: 1, Kind: pipeline.StepStopWorkers, On: []string{"extract/0"}, TimeoutSeconds: 120}},
 	}, f.err()
 }
@@ -59,11 +58,11 @@ func (f *fakeDeck) Apply(_ context.Context, req pipeline.ApplyRequest) (pipeline
 }
 
 func (f *fakeDeck) Action(_ context.Context, id string, wait time.Duration) (pipeline.Action, error) {
-	return pipeline.Action{ID: id, Reason: ptr(wait.String()), Steps: []pipeline.StepResult{{N: 1, Result: pipeline.Unverified}}}, f.err()
+	return pipeline.Action{ID: id, Reason: new(wait.String()), Steps: []pipeline.StepResult{{N: 1, Result: pipeline.Unverified}}}, f.err()
 }
 
 func (f *fakeDeck) Coverage(_ context.Context, outputs []string, ids bool) (pipeline.CoverageReport, error) {
-	report := pipeline.CoverageReport{Schema: 1, Deck: fmt.Sprint(ids)}
+	report := pipeline.CoverageReport{Schema: 1, Deck: strconv.FormatBool(ids)}
 	for _, name := range outputs {
 		report.Outputs = append(report.Outputs, pipeline.OutputCoverage{Name: name, IDs: &pipeline.CoverageIDs{Stored: []string{"1", "2"}}})
 	}
@@ -91,16 +90,16 @@ func (f *fakeDeck) Retry(context.Context) error {
 
 // bigSnapshot is a snapshot as a node with that many GPUs makes it.
 func bigSnapshot(gpus int) pipeline.Snapshot {
-	node := pipeline.NodeSnapshot{Name: "train1", Link: pipeline.Link{State: pipeline.LinkLive, AgeSeconds: ptr(0.0)}}
-	stage := pipeline.StageSnapshot{Name: "extract", State: pipeline.StageRunning, Done: ptr(int64(412806))}
+	node := pipeline.NodeSnapshot{Name: "train1", Link: pipeline.Link{State: pipeline.LinkLive, AgeSeconds: new(0.0)}}
+	stage := pipeline.StageSnapshot{Name: "extract", State: pipeline.StageRunning, Done: new(int64(412806))}
 	for i := range gpus {
 		id := fmt.Sprintf("extract/%d", i)
 		node.GPUs = append(node.GPUs, pipeline.GPUSnapshot{
-			Index: i, UUID: "GPU-0", Name: "NVIDIA H200", State: pipeline.GPUOK, UtilPercent: ptr(97.0),
-			Processes: []pipeline.GPUProcess{{PID: 4711, MemBytes: ptr(int64(55600000000)), Worker: &id}},
+			Index: i, UUID: "GPU-0", Name: "NVIDIA H200", State: pipeline.GPUOK, UtilPercent: new(97.0),
+			Processes: []pipeline.GPUProcess{{PID: 4711, MemBytes: new(int64(55600000000)), Worker: &id}},
 		})
 		stage.Workers = append(stage.Workers, pipeline.WorkerSnapshot{
-			ID: id, Rank: i, GPU: ptr(i), State: pipeline.WorkerRunning, StateSince: &day, Log: "/workspace/.pipedeck/logs/extract.log",
+			ID: id, Rank: i, GPU: new(i), State: pipeline.WorkerRunning, StateSince: &day, Log: "/workspace/.pipedeck/logs/extract.log",
 		})
 	}
 	stage.Outputs = []pipeline.OutputSnapshot{{Name: "hidden_states", State: pipeline.OutputRunning, Coverage: &pipeline.CoverageCounts{At: day}}}
@@ -113,9 +112,9 @@ func bigSnapshot(gpus int) pipeline.Snapshot {
 
 // serving starts an agent in this process and returns its state directory and
 // a function that ends it and waits.
-func serving(t testing.TB, deck pipeline.Deck, change func(*agent.Options)) (wire.State, func()) {
-	t.Helper()
-	state := wire.State{Dir: filepath.Join(t.TempDir(), ".pipedeck")}
+func serving(tb testing.TB, deck pipeline.Deck, change func(*agent.Options)) (wire.State, func()) {
+	tb.Helper()
+	state := wire.State{Dir: filepath.Join(tb.TempDir(), ".pipedeck")}
 	opts := agent.Options{
 		SocketPath: state.Socket(), LockPath: state.AgentLock(), Deck: deck,
 		Info: pipeline.AgentInfo{Version: "0.0.1", Instance: "one", PID: os.Getpid(), StartedAt: day},
@@ -133,30 +132,30 @@ func serving(t testing.TB, deck pipeline.Deck, change func(*agent.Options)) (wir
 		cancel()
 		<-done
 	}
-	t.Cleanup(end)
-	eventually(t, "the agent to listen", func() bool {
+	tb.Cleanup(end)
+	eventually(tb, "the agent to listen", func() bool {
 		return wire.ReadRecord(state.AgentLock()).State == wire.LockReady
 	})
 	return state, end
 }
 
-func dialled(t testing.TB, deck pipeline.Deck) *client.Client {
-	t.Helper()
-	state, _ := serving(t, deck, nil)
-	c, err := client.Dial(t.Context(), state.Socket())
+func dialled(tb testing.TB, deck pipeline.Deck) *client.Client {
+	tb.Helper()
+	state, _ := serving(tb, deck, nil)
+	c, err := client.Dial(tb.Context(), state.Socket())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(c.Close)
+	tb.Cleanup(c.Close)
 	return c
 }
 
 // eventually polls until ok, and fails the test after 10 s.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
 	for until := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("not within 10 s: %s", what)
+			tb.Fatalf("not within 10 s: %s", what)
 		}
 	}
 }

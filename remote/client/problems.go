@@ -30,34 +30,32 @@ var (
 
 // transportProblem explains an error below HTTP.
 func transportProblem(where string, err error) error {
-	var already *pipeline.Problem
-	if errors.As(err, &already) {
+	if already, ok := errors.AsType[*pipeline.Problem](err); ok {
 		return already
 	}
 	// The URL in the error is made up and would only confuse.
-	var ue *url.Error
-	if errors.As(err, &ue) {
+	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return problem(pipeline.ProblemUnreachable, "`pipedeck start STAGE` or any other command that needs the agent starts it",
+		return unreachable("`pipedeck start STAGE` or any other command that needs the agent starts it",
 			ErrNoAgent, "cannot reach the agent at %q: no agent answers", where)
 	case errors.Is(err, fs.ErrPermission):
-		return problem(pipeline.ProblemUnreachable, "run the command as the user that started the agent",
+		return unreachable("run the command as the user that started the agent",
 			ErrDenied, "cannot reach the agent at %q: permission denied", where)
 	case errors.Is(err, context.DeadlineExceeded):
-		return problem(pipeline.ProblemUnreachable, "the agent may be busy; `pipedeck agent status` shows whether it lives",
+		return unreachable("the agent may be busy; `pipedeck agent status` shows whether it lives",
 			errors.Join(ErrLink, err), "cannot reach the agent at %q: no answer in time", where)
 	}
-	return problem(pipeline.ProblemUnreachable, "", errors.Join(ErrLink, err), "cannot reach the agent at %q: %v", where, err)
+	return unreachable("", errors.Join(ErrLink, err), "cannot reach the agent at %q: %v", where, err)
 }
 
 // answerProblem is the Problem that an answer carries.
 func answerProblem(where string, status int, data []byte) error {
 	var p pipeline.Problem
 	if err := json.Unmarshal(data, &p); err != nil || p.Text == "" {
-		return problem(pipeline.ProblemUnreachable, "something else may listen there", ErrVersion,
+		return unreachable("something else may listen there", ErrVersion,
 			"cannot understand the agent at %q: HTTP status %d", where, status)
 	}
 	switch status {
@@ -70,14 +68,15 @@ func answerProblem(where string, status int, data []byte) error {
 }
 
 func versionProblem(where string, hello wire.Hello, mine wire.Proto) error {
-	return problem(pipeline.ProblemUnreachable,
+	return unreachable(
 		"use the same version on both sides; `pipedeck agent stop`, then any command, starts the agent anew (workers live on)",
 		ErrVersion, "cannot use the agent at %q: it is version %q and speaks protocol %s, this client speaks %s",
 		where, hello.Version, hello.Proto, mine)
 }
 
-func problem(kind pipeline.ProblemKind, hint string, cause error, format string, args ...any) *pipeline.Problem {
-	p := pipeline.Problemf(kind, hint, format, args...)
+// unreachable is a Problem that errors.Is finds cause in.
+func unreachable(hint string, cause error, format string, args ...any) *pipeline.Problem {
+	p := pipeline.Problemf(pipeline.ProblemUnreachable, hint, format, args...)
 	p.Err = cause
 	return p
 }
@@ -93,7 +92,7 @@ func checkOwner(conn net.Conn) error {
 		return err
 	}
 	if uid != os.Geteuid() && uid != 0 {
-		return problem(pipeline.ProblemUnreachable, "run the command as the user that started the agent", ErrDenied,
+		return unreachable("run the command as the user that started the agent", ErrDenied,
 			"cannot trust the agent at %q: it is run by user %d", conn.RemoteAddr(), uid)
 	}
 	return nil

@@ -210,8 +210,8 @@ func backoff(failures int, random float64) time.Duration {
 
 // brokeLink tells an error of the connection from an answer that says no.
 func brokeLink(err error) bool {
-	var p *pipeline.Problem
-	return !errors.As(err, &p) || p.Kind == pipeline.ProblemUnreachable ||
+	p, ok := errors.AsType[*pipeline.Problem](err)
+	return !ok || p.Kind == pipeline.ProblemUnreachable ||
 		errors.Is(err, ErrVersion) || errors.Is(err, ErrDenied)
 }
 

@@ -16,7 +16,7 @@ func LastLines(path string, n int) string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if size, err := f.Seek(0, io.SeekEnd); err == nil {
 		_, _ = f.Seek(max(0, size-tailBytes), io.SeekStart)
 	}

@@ -103,7 +103,7 @@ func Held(path string) (Record, bool, error) {
 	if err != nil {
 		return Record{}, false, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	rec := ReadRecord(path)
 	err = flock(file, syscall.LOCK_SH|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

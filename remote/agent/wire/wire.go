@@ -97,8 +97,7 @@ func Status(kind pipeline.ProblemKind) int {
 // AsProblem is err as it travels: a *pipeline.Problem in its chain with its
 // full text, or a new one of kind failed.
 func AsProblem(err error) *pipeline.Problem {
-	var p *pipeline.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*pipeline.Problem](err); ok {
 		return p
 	}
 	return &pipeline.Problem{Kind: pipeline.ProblemFailed, Text: err.Error(), Err: err}
