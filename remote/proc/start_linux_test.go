@@ -176,7 +176,7 @@ func TestLogAppendsAndRotates(t *testing.T) {
 	l.LogMaxBytes, l.LogKeep = 299_000, 2
 	start(t, h, l)
 	awaitFileExists(t, filepath.Join(d.root, "one"))
-	await(t, "rotation", func() bool { _, err := os.Stat(l.Log + ".0"); return err == nil })
+	await(t, "rotation", func() bool { info, err := os.Stat(l.Log); return err == nil && info.Size() == 0 })
 	if err := os.WriteFile(filepath.Join(d.root, "go"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
