@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Gateway is a running versitygw: a real S3 server over a folder.
@@ -90,10 +92,14 @@ func tryGateway(bin, dir string) (*Gateway, func(), error) {
 		return nil, nil, err
 	}
 	g.Endpoint = "http://" + addr
-	// --keep-alive: without it each answer closes its connection. --sidecar:
-	// not every filesystem (tmpfs of old kernels, overlays) has user xattrs.
-	cmd := exec.Command(bin, "--port", addr, "--access", g.AccessKey, "--secret", g.SecretKey,
-		"--keep-alive", "--health", "/health", "posix", "--sidecar", side, filepath.Dir(g.Dir))
+	// Without --keep-alive each answer closes its connection.
+	args := []string{
+		"--port", addr, "--access", g.AccessKey, "--secret", g.SecretKey, "--keep-alive", "--health", "/health", "posix",
+	}
+	if !hasXattrs(g.Dir) {
+		args = append(args, "--sidecar", side) // slower: a folder and files for each object
+	}
+	cmd := exec.Command(bin, append(args, filepath.Dir(g.Dir))...)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		return nil, nil, fmt.Errorf("cannot start versitygw: %w", err)
@@ -107,6 +113,16 @@ func tryGateway(bin, dir string) (*Gateway, func(), error) {
 		return nil, nil, fmt.Errorf("cannot start versitygw: %w: %s", err, said)
 	}
 	return g, stop, nil
+}
+
+// hasXattrs reports whether a folder's filesystem keeps user attributes, which
+// tmpfs of older kernels and some overlays do not.
+func hasXattrs(dir string) bool {
+	const name = "user.pipedeck"
+	if unix.Setxattr(dir, name, []byte("1"), 0) != nil {
+		return false
+	}
+	return unix.Removexattr(dir, name) == nil
 }
 
 func freeAddress() (string, error) {
