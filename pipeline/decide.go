@@ -44,9 +44,9 @@ func Decide(sp *spec.Spec, s Snapshot, in Intent, now time.Time, id string) (Pla
 		return Plan{}, err
 	}
 	d.plan.Executable = len(d.plan.Blocked) == 0
-	d.plan.Undo.Reason = ptr(undoReason(in.Verb))
+	d.plan.Undo.Reason = new(undoReason(in.Verb))
 	if d.plan.Loss.RecomputeSeconds == nil {
-		d.plan.Loss.RecomputeReason = ptr("nothing is lost")
+		d.plan.Loss.RecomputeReason = new("nothing is lost")
 	}
 	d.plan.Fingerprint = d.fingerprint()
 	return d.plan, nil
@@ -62,18 +62,22 @@ type decision struct {
 
 func (d *decision) decide() error {
 	switch d.in.Verb {
-	case VerbStart, VerbStop, VerbRestart:
-		return d.decideWorkers()
+	case VerbStart:
+		return d.onWorkers(d.start)
+	case VerbStop:
+		return d.onWorkers(d.stop)
+	case VerbRestart:
+		return d.onWorkers(d.restart)
 	case VerbSettle:
 		return d.settle()
 	case VerbPause, VerbResume:
 		return d.pause()
 	case VerbPush:
 		return d.push()
-	default:
-		return d.usage("the verbs are start, stop, restart, settle, pause, resume and push",
-			"no plan is known for this verb")
+	case VerbKill, VerbWipe, VerbPivot:
 	}
+	return d.usage("the verbs are start, stop, restart, settle, pause, resume and push",
+		"no plan is known for this verb")
 }
 
 func (d *decision) usage(hint, format string, args ...any) error {
@@ -119,7 +123,7 @@ func (t target) workers() []WorkerSnapshot {
 func (d *decision) find() (target, error) {
 	name, rest, isWorker := strings.Cut(d.in.Target, "/")
 	t := target{rank: -1}
-	names := []string{}
+	names := make([]string, 0, len(d.sp.Stages))
 	for i := range d.sp.Stages {
 		names = append(names, d.sp.Stages[i].Name)
 		if d.sp.Stages[i].Name == name {
@@ -159,20 +163,12 @@ func (d *decision) noRank(t target) error {
 	return d.usage("the workers are "+strings.Join(ids, ", "), "stage %q has no rank %d", t.st.Name, t.rank)
 }
 
-func (d *decision) decideWorkers() error {
+func (d *decision) onWorkers(plan func(target)) error {
 	t, err := d.find()
-	if err != nil {
-		return err
+	if err == nil {
+		plan(t)
 	}
-	switch d.in.Verb {
-	case VerbStart:
-		d.start(t)
-	case VerbStop:
-		d.stop(t)
-	default:
-		d.restart(t)
-	}
-	return nil
+	return err
 }
 
 // start of a running stage brings back only what ended for good, so on a
@@ -193,6 +189,7 @@ func isActive(s StageState) bool {
 	switch s {
 	case StageStarting, StageRunning, StagePausing, StagePaused, StageUnknown:
 		return true
+	case StageIdle, StageDraining, StageStopping, StageStopped, StageFailed, StageDone:
 	}
 	return false
 }
@@ -202,16 +199,20 @@ func isActive(s StageState) bool {
 func missingWorkers(t target) []string {
 	var ids []string
 	for _, w := range t.workers() {
-		switch w.State {
-		case WorkerExited, WorkerFailed, WorkerOOM, WorkerLost:
+		if hasEnded(w) && (w.State != WorkerDone || t.rank >= 0) {
 			ids = append(ids, w.ID)
-		case WorkerDone:
-			if t.rank >= 0 {
-				ids = append(ids, w.ID)
-			}
 		}
 	}
 	return ids
+}
+
+func hasEnded(w WorkerSnapshot) bool {
+	switch w.State {
+	case WorkerExited, WorkerFailed, WorkerOOM, WorkerLost, WorkerDone:
+		return w.PID == nil
+	case WorkerInit, WorkerLoading, WorkerRunning, WorkerIdle, WorkerWaiting, WorkerDraining, WorkerStalled, WorkerUnknown:
+	}
+	return false
 }
 
 func (d *decision) startSteps(t target, on []string) {
@@ -275,9 +276,9 @@ func (d *decision) stop(t target) {
 		return
 	}
 	d.stopStep(t)
-	d.plan.Confirm = ptr(d.sp.Deck)
+	d.plan.Confirm = new(d.sp.Deck)
 	if t.rank >= 0 {
-		d.plan.Confirm = ptr("y")
+		d.plan.Confirm = new("y")
 	}
 }
 
@@ -287,11 +288,10 @@ func (d *decision) stoppable(t target) bool {
 		w := t.workers()[0]
 		return w.PID != nil || (w.State != WorkerDone && isActive(t.seen.State))
 	}
-	switch t.seen.State {
-	case "", StageIdle, StageStopped, StageDone:
-		return slices.ContainsFunc(t.seen.Workers, func(w WorkerSnapshot) bool { return w.PID != nil })
+	if s := t.seen.State; s != "" && s != StageIdle && s != StageStopped && s != StageDone {
+		return true
 	}
-	return true
+	return slices.ContainsFunc(t.seen.Workers, func(w WorkerSnapshot) bool { return w.PID != nil })
 }
 
 func (d *decision) stopStep(t target) {
@@ -322,9 +322,9 @@ func undoReason(v Verb) string {
 		return "nothing is moved; resume lets uploads go on"
 	case VerbResume:
 		return "nothing is moved; pause holds uploads again"
-	default:
-		return "nothing is lost: what is stored stays stored"
+	case VerbSettle, VerbPush, VerbKill, VerbWipe, VerbPivot:
 	}
+	return "nothing is lost: what is stored stays stored"
 }
 
 // fingerprint is a hash of what the plan rests on: which worker processes

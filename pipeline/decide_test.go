@@ -16,7 +16,7 @@ import (
 
 // plainSteps is a plan's steps in one line.
 func plainSteps(p Plan) string {
-	var out []string
+	out := make([]string, 0, len(p.Steps))
 	for _, s := range p.Steps {
 		out = append(out, fmt.Sprintf("%s %s", s.Kind, strings.Join(s.On, ",")))
 	}
@@ -45,14 +45,14 @@ func stoppedWorld(b *bench) {
 	b.wants["extract"] = w
 	for rank := range 2 {
 		b.edit(50, rank, func(w *WorkerWant) { w.Stopping, w.StopSentAt = true, at(49) })
-		b.change(50, rank, func(l *LaunchSeen) { l.State = ProcExited; l.Exit = &Exit{Code: ptr(143), At: at(50)} })
+		b.change(50, rank, func(l *LaunchSeen) { l.State = ProcExited; l.Exit = &Exit{Code: new(143), At: at(50)} })
 	}
 }
 
 func heldWorld(b *bench) {
 	runningWorld(b)
 	b.edit(50, 1, func(w *WorkerWant) { w.Held = "too often" })
-	b.change(50, 1, func(l *LaunchSeen) { l.State = ProcExited; l.Exit = &Exit{Code: ptr(1), At: at(50)} })
+	b.change(50, 1, func(l *LaunchSeen) { l.State = ProcExited; l.Exit = &Exit{Code: new(1), At: at(50)} })
 }
 
 func TestDecide(t *testing.T) {

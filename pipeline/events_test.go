@@ -1,7 +1,7 @@
 package pipeline
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 )
 
@@ -10,7 +10,7 @@ func TestEventsFoldRepeats(t *testing.T) {
 	var r eventRing
 	for i := range 3 {
 		r.add(Event{At: at(float64(2 * i)), Level: Warn, Source: "s3", Text: "slow down"})
-		r.add(Event{At: at(float64(2*i + 1)), Level: Info, Source: "ops", Text: fmt.Sprint(i)})
+		r.add(Event{At: at(float64(2*i + 1)), Level: Info, Source: "ops", Text: strconv.Itoa(i)})
 	}
 	r.add(Event{At: at(7), Level: Error, Source: "s3", Text: "slow down"})
 	got := r.after(0)
@@ -34,7 +34,7 @@ func TestEventsAreBoundedAndOrdered(t *testing.T) {
 	t.Parallel()
 	var r eventRing
 	for i := range maxEvents + 500 {
-		r.add(Event{At: at(float64(i)), Text: fmt.Sprint(i)})
+		r.add(Event{At: at(float64(i)), Text: strconv.Itoa(i)})
 	}
 	all := r.after(0)
 	if len(all) != maxEvents || all[0].Seq != 501 || all[len(all)-1].Seq != int64(maxEvents+500) {

@@ -99,7 +99,7 @@ func (b *bench) edit(t float64, rank int, f func(*WorkerWant)) {
 
 // progress tells the declared count of a rank.
 func (b *bench) progress(t float64, rank int, done int64) {
-	b.w.Fold(ProgressReading{At: at(t), Stage: "extract", Rank: rank, Done: ptr(done), Skipped: ptr(int64(0)), ChangedAt: at(t)})
+	b.w.Fold(ProgressReading{At: at(t), Stage: "extract", Rank: rank, Done: new(done), Skipped: new(int64(0)), ChangedAt: at(t)})
 }
 
 // run advances one second at a time, telling counts of all ranks by f.
@@ -119,8 +119,9 @@ func (b *bench) stage(t float64) StageSnapshot {
 func (b *bench) worker(t float64, rank int) WorkerSnapshot { return b.stage(t).Workers[rank] }
 
 func (b *bench) texts() []string {
-	out := []string{}
-	for _, e := range b.w.EventsAfter(0) {
+	events := b.w.EventsAfter(0)
+	out := make([]string, 0, len(events))
+	for _, e := range events {
 		out = append(out, e.Source+": "+e.Text)
 	}
 	return out

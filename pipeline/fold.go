@@ -219,25 +219,13 @@ func (w *World) foldOutput(id string, out *outputWorld, o *OutputReading, at tim
 		if before != OutputIdle {
 			w.note(at, Info, id, "uploads running again")
 		}
+	case OutputIdle, OutputUnknown:
 	}
 }
 
 // foldRanks sums what each rank has produced over the stage's outputs.
 func (s *stageWorld) foldRanks(at time.Time) {
-	sums := map[int]RankFiles{}
-	for _, out := range s.outputs {
-		if out.reading == nil || out.reading.LocalFiles == nil {
-			continue
-		}
-		for rank, f := range out.reading.ByRank {
-			sum := sums[rank]
-			sum.Done = saturate(sum.Done, f.Done)
-			if f.NewestAt.After(sum.NewestAt) {
-				sum.NewestAt = f.NewestAt
-			}
-			sums[rank] = sum
-		}
-	}
+	sums := s.filesByRank()
 	s.byRank = s.byRank || len(sums) > 0
 	if !s.byRank {
 		return
@@ -253,6 +241,24 @@ func (s *stageWorld) foldRanks(at time.Time) {
 			wk.observeRate(rateFiles, at, f.Done)
 		}
 	}
+}
+
+func (s *stageWorld) filesByRank() map[int]RankFiles {
+	sums := map[int]RankFiles{}
+	for _, out := range s.outputs {
+		if out.reading == nil || out.reading.LocalFiles == nil {
+			continue
+		}
+		for rank, f := range out.reading.ByRank {
+			sum := sums[rank]
+			sum.Done = saturate(sum.Done, f.Done)
+			if f.NewestAt.After(sum.NewestAt) {
+				sum.NewestAt = f.NewestAt
+			}
+			sums[rank] = sum
+		}
+	}
+	return sums
 }
 
 // rateSource is what a worker's rate is made from.

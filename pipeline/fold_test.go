@@ -43,7 +43,7 @@ func checkSnapshot(t *rapid.T, sch *jsonschema.Schema, w *World, now time.Time) 
 	if !bytes.Equal(raw, again) {
 		t.Fatal("two snapshots of one moment differ")
 	}
-	stale, err := json.Marshal(WithLink(s, "local", Link{State: LinkStale, AgeSeconds: ptr(7.0)}))
+	stale, err := json.Marshal(WithLink(s, "local", Link{State: LinkStale, AgeSeconds: new(7.0)}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,11 +86,11 @@ func drawTime(t *rapid.T, clock time.Time) time.Time {
 }
 
 func drawCount(t *rapid.T) *int64 {
-	return rapid.SampledFrom([]*int64{nil, ptr(int64(0)), ptr(int64(1)), ptr(int64(40)), ptr(int64(1000)), ptr(int64(-3)), ptr(int64(math.MaxInt64))}).Draw(t, "n")
+	return rapid.SampledFrom([]*int64{nil, new(int64(0)), new(int64(1)), new(int64(40)), new(int64(1000)), new(int64(-3)), new(int64(math.MaxInt64))}).Draw(t, "n")
 }
 
 func drawFloat(t *rapid.T) *float64 {
-	return rapid.SampledFrom([]*float64{nil, ptr(0.0), ptr(17.5), ptr(-1.0), ptr(math.NaN()), ptr(math.Inf(1))}).Draw(t, "f")
+	return rapid.SampledFrom([]*float64{nil, new(0.0), new(17.5), new(-1.0), new(math.NaN()), new(math.Inf(1))}).Draw(t, "f")
 }
 
 func drawText(t *rapid.T) string {
@@ -130,7 +130,8 @@ func drawReading(t *rapid.T, clock time.Time) Reading {
 		return r
 	default:
 		return rapid.SampledFrom([]Reading{
-			ActionReading{At: clock}, ActionReading{At: clock, Action: &Action{ID: "a", Result: Running, BeganAt: clock, Steps: []StepResult{{N: 1}}}},
+			ActionReading{At: clock},
+			ActionReading{At: clock, Action: &Action{ID: "a", Result: Running, BeganAt: clock, Steps: []StepResult{{N: 1}}}},
 			NoticeReading{Event: Event{At: drawTime(t, clock), Level: "odd", Text: drawText(t)}},
 		}).Draw(t, "other")
 	}
@@ -150,7 +151,7 @@ func drawLaunches(t *rapid.T, clock time.Time) Reading {
 		}
 		if rapid.Bool().Draw(t, "exit") {
 			l.Exit = &Exit{At: drawTime(t, clock), OOM: rapid.Bool().Draw(t, "oom"), Signal: drawText(t)}
-			l.Exit.Code = rapid.SampledFrom([]*int{nil, ptr(0), ptr(1), ptr(137)}).Draw(t, "code")
+			l.Exit.Code = rapid.SampledFrom([]*int{nil, new(0), new(1), new(137)}).Draw(t, "code")
 		}
 		r.Seen = append(r.Seen, l)
 	}

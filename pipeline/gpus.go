@@ -21,20 +21,28 @@ func (w *World) foldGPUs(r GPUReading) {
 		r.GPUs = blank(w.gpus.reading.GPUs, r.Reason)
 	}
 	for _, g := range r.GPUs {
-		before, known := w.gpus.states[g.UUID]
-		if !known && len(w.gpus.states) >= maxGPUs {
-			continue
-		}
-		w.gpus.states[g.UUID] = g.State
-		switch {
-		case g.State == GPULost && before != GPULost:
-			w.note(r.At, Error, "gpu", "GPU %d is lost: %s", g.Index, orElse(g.StateReason, "the driver does not reach it"))
-		case before == GPULost && g.State == GPUOK:
-			w.note(r.At, Info, "gpu", "GPU %d is back", g.Index)
-		}
+		w.tellGPU(g, r.At)
 	}
 	w.gpus.reading, w.gpus.any = r, true
 }
+
+// tellGPU tells of a GPU that is lost or back.
+func (w *World) tellGPU(g GPUSnapshot, at time.Time) {
+	before, known := w.gpus.states[g.UUID]
+	if !known && len(w.gpus.states) >= maxGPUs {
+		return
+	}
+	w.gpus.states[g.UUID] = g.State
+	switch {
+	case g.State == GPULost && before != GPULost:
+		w.note(at, Error, "gpu", "GPU %d is lost: %s", g.Index, orElse(g.StateReason, unreached))
+	case before == GPULost && g.State == GPUOK:
+		w.note(at, Info, "gpu", "GPU %d is back", g.Index)
+	}
+}
+
+// unreached is the reason of a lost GPU when the driver gives none.
+const unreached = "the driver does not reach it"
 
 // blank keeps which GPUs there are and forgets what they do.
 func blank(gpus []GPUSnapshot, why string) []GPUSnapshot {
@@ -85,17 +93,25 @@ func (w *World) workerMemory(st *stageWorld, wk *workerWorld) *int64 {
 			return count(p.MemBytes)
 		}
 	}
-	for _, other := range w.stages {
-		for _, o := range other.workers {
+	if w.isShared(ref.UUID, wk) {
+		return nil
+	}
+	return count(g.MemUsedBytes)
+}
+
+// isShared says whether a living worker other than wk is on a GPU.
+func (w *World) isShared(uuid string, wk *workerWorld) bool {
+	for _, st := range w.stages {
+		for _, o := range st.workers {
 			if o == wk || o.seen == nil || o.seen.State != ProcRunning {
 				continue
 			}
-			if r := other.gpuOf(o); r != nil && r.UUID == ref.UUID {
-				return nil
+			if r := st.gpuOf(o); r != nil && r.UUID == uuid {
+				return true
 			}
 		}
 	}
-	return count(g.MemUsedBytes)
+	return false
 }
 
 // gpuEvidence says what a worker's GPU does, for a reason.
@@ -119,7 +135,7 @@ func (w *World) gpuLost(wk *workerWorld) string {
 	}
 	for _, ref := range wk.seen.GPUs {
 		if g := w.gpu(ref.UUID); g != nil && g.State == GPULost {
-			return fmt.Sprintf("GPU %d is lost: %s", g.Index, orElse(g.StateReason, "the driver does not reach it"))
+			return fmt.Sprintf("GPU %d is lost: %s", g.Index, orElse(g.StateReason, unreached))
 		}
 	}
 	return ""
@@ -132,7 +148,7 @@ func (w *World) gpuSnapshots(now time.Time) (GPUSourceInfo, []GPUSnapshot) {
 		info.Kind = sourceNone
 	}
 	if info.AgeSeconds == nil && info.Reason == nil {
-		info.Reason = ptr("not read yet")
+		info.Reason = new("not read yet")
 	}
 	gpus := r.GPUs
 	if w.gpus.any && now.Sub(r.At) > rateStale {
@@ -163,7 +179,7 @@ func presentGPU(g GPUSnapshot, owners map[int]string) GPUSnapshot {
 	g.UUID, g.Name = Clean(g.UUID), Clean(g.Name)
 	g.StateReason = text(orElse(g.StateReason, ""))
 	switch g.State {
-	case GPUOK, GPULost, GPUDenied, GPUUnsupported:
+	case GPUOK, GPULost, GPUDenied, GPUUnsupported, GPUUnknown:
 	default:
 		g.State = GPUUnknown
 	}
@@ -171,7 +187,7 @@ func presentGPU(g GPUSnapshot, owners map[int]string) GPUSnapshot {
 	g.UtilPercent, g.PowerWatts, g.TempCelsius = finite(g.UtilPercent), finite(g.PowerWatts), finite(g.TempCelsius)
 	missing := g.MemUsedBytes == nil || g.MemTotalBytes == nil || g.UtilPercent == nil || g.PowerWatts == nil || g.TempCelsius == nil
 	if missing && g.StateReason == nil {
-		g.StateReason = ptr("not all is told by the driver")
+		g.StateReason = new("not all is told by the driver")
 	}
 	if g.Processes == nil {
 		return g
@@ -180,10 +196,10 @@ func presentGPU(g GPUSnapshot, owners map[int]string) GPUSnapshot {
 	for _, p := range g.Processes {
 		p.MemBytes, p.Worker = count(p.MemBytes), nil
 		if p.MemBytes == nil && p.MemReason == nil {
-			p.MemReason = ptr("not told by the driver")
+			p.MemReason = new("not told by the driver")
 		}
 		if id, ok := owners[p.PID]; ok {
-			p.Worker = ptr(id)
+			p.Worker = new(id)
 		}
 		procs = append(procs, p)
 	}

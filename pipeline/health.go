@@ -62,15 +62,16 @@ func shouldRun(s StageState) bool {
 	switch s {
 	case StageStarting, StageRunning, StagePausing, StagePaused, StageFailed, StageUnknown:
 		return true
+	case StageIdle, StageDraining, StageStopping, StageStopped, StageDone:
 	}
 	return false
 }
 
 func (d *diagnosis) stage(st StageSnapshot) {
-	switch st.State {
-	case StageFailed:
+	if st.State == StageFailed {
 		d.fail("stage %s: %s", st.Name, orElse(st.StateReason, "failed"))
-	case StageUnknown:
+	}
+	if st.State == StageUnknown {
 		d.degrade("stage %s: %s", st.Name, orElse(st.StateReason, "unknown"))
 	}
 	if shouldRun(st.State) {
@@ -91,6 +92,7 @@ func (d *diagnosis) worker(w WorkerSnapshot) {
 		if w.Restarts > 0 {
 			d.degrade("worker %s: restarting", w.ID)
 		}
+	case WorkerLoading, WorkerRunning, WorkerIdle, WorkerWaiting, WorkerDraining, WorkerDone, WorkerUnknown:
 	}
 }
 
@@ -115,9 +117,9 @@ func (d *diagnosis) gpus(n NodeSnapshot, busy map[string]bool, needed bool) {
 			continue
 		}
 		if busy[g.UUID] {
-			d.fail("GPU %d: lost: %s", g.Index, orElse(g.StateReason, "the driver does not reach it"))
+			d.fail("GPU %d: lost: %s", g.Index, orElse(g.StateReason, unreached))
 		} else {
-			d.degrade("GPU %d: lost: %s", g.Index, orElse(g.StateReason, "the driver does not reach it"))
+			d.degrade("GPU %d: lost: %s", g.Index, orElse(g.StateReason, unreached))
 		}
 	}
 }

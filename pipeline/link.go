@@ -24,6 +24,7 @@ func (s Snapshot) ExitCode() int {
 		return exitDegraded
 	case Failed:
 		return exitFailed
+	case Stale:
 	}
 	return exitUnknown
 }
@@ -61,7 +62,7 @@ func WithLink(s Snapshot, node string, l Link) Snapshot {
 
 // dropRates replaces what only holds for a moment by "stale".
 func dropRates(n *NodeSnapshot) {
-	stale := ptr("stale")
+	stale := new("stale")
 	n.Stages = slices.Clone(n.Stages)
 	for i := range n.Stages {
 		st := &n.Stages[i]
@@ -90,13 +91,13 @@ func dropRates(n *NodeSnapshot) {
 func dropOutputRates(o *OutputSnapshot) {
 	o.FilesPerSecond, o.BytesPerSecond, o.ProducedBytesPerSecond = nil, nil, nil
 	if o.Reason == nil {
-		o.Reason = ptr("stale")
+		o.Reason = new("stale")
 	}
 }
 
 // Unseen is the Snapshot of a node that no agent has told anything of.
 func Unseen(deck, run, node string, l Link, now time.Time) Snapshot {
-	why := ptr("no agent was reached")
+	why := new("no agent was reached")
 	s := Snapshot{
 		Schema: SchemaVersion, Deck: deck, Run: run, At: wireTime(now), HealthReasons: []string{},
 		Nodes: []NodeSnapshot{{

@@ -11,7 +11,7 @@ func TestWithLink(t *testing.T) {
 	for state, health := range map[LinkState]Health{
 		LinkLive: Healthy, LinkSlow: Healthy, LinkStale: Stale, LinkLost: Stale, LinkAuth: Stale, LinkVersion: Stale, LinkConnecting: Stale,
 	} {
-		got := WithLink(s, "local", Link{State: state, AgeSeconds: ptr(34.0), Reason: ptr("refused")})
+		got := WithLink(s, "local", Link{State: state, AgeSeconds: new(34.0), Reason: new("refused")})
 		if got.Health != health || got.Nodes[0].Link.State != state {
 			t.Errorf("%s: health %s", state, got.Health)
 		}
@@ -44,12 +44,12 @@ func TestHealth(t *testing.T) {
 	t.Parallel()
 	node := func(change func(*NodeSnapshot)) NodeSnapshot {
 		n := NodeSnapshot{
-			GPUSource: GPUSourceInfo{Kind: "nvml", AgeSeconds: ptr(1.0)}, GPUs: []GPUSnapshot{{UUID: "GPU-a", State: GPUOK}},
+			GPUSource: GPUSourceInfo{Kind: "nvml", AgeSeconds: new(1.0)}, GPUs: []GPUSnapshot{{UUID: "GPU-a", State: GPUOK}},
 			Stages: []StageSnapshot{{
-				Name: "extract", State: StageRunning, Workers: []WorkerSnapshot{{ID: "extract/0", State: WorkerRunning, GPUUUID: ptr("GPU-a")}},
+				Name: "extract", State: StageRunning, Workers: []WorkerSnapshot{{ID: "extract/0", State: WorkerRunning, GPUUUID: new("GPU-a")}},
 				Outputs: []OutputSnapshot{{Name: "hidden", State: OutputRunning}},
 			}},
-			Disks: []DiskSnapshot{{Path: "/w", FreeBytes: ptr(int64(5e11)), TotalBytes: ptr(int64(1e12))}},
+			Disks: []DiskSnapshot{{Path: "/w", FreeBytes: new(int64(5e11)), TotalBytes: new(int64(1e12))}},
 		}
 		change(&n)
 		return n
@@ -73,7 +73,7 @@ func TestHealth(t *testing.T) {
 		{"stage failed", node(func(n *NodeSnapshot) { n.Stages[0].State = StageFailed }), Failed, "stage extract"},
 		{"stopped with a failed worker", node(func(n *NodeSnapshot) { n.Stages[0].State, n.Stages[0].Workers[0].State = StageStopped, WorkerFailed }), Healthy, ""},
 		{"done", node(func(n *NodeSnapshot) { n.Stages[0].State = StageDone }), Healthy, ""},
-		{"files failed", node(func(n *NodeSnapshot) { n.Stages[0].Outputs[0].FailedFiles = ptr(int64(3)) }), Degraded, "3 files failed"},
+		{"files failed", node(func(n *NodeSnapshot) { n.Stages[0].Outputs[0].FailedFiles = new(int64(3)) }), Degraded, "3 files failed"},
 		{"mismatched", node(func(n *NodeSnapshot) { n.Stages[0].Outputs[0].Coverage = &CoverageCounts{Mismatched: 2} }), Degraded, "2 files differ"},
 		{"blocked", node(func(n *NodeSnapshot) { n.Stages[0].Outputs[0].State = OutputBlocked }), Degraded, "uploads blocked"},
 		{"artifacts blocked", node(func(n *NodeSnapshot) { n.Artifacts = &OutputSnapshot{Name: "artifacts", State: OutputBlocked} }), Degraded, "output artifacts"},
@@ -81,9 +81,9 @@ func TestHealth(t *testing.T) {
 		{"spare GPU lost", node(func(n *NodeSnapshot) { n.GPUs[0].UUID, n.GPUs[0].State = "GPU-z", GPULost }), Degraded, "GPU 0: lost"},
 		{"no GPU readings", node(func(n *NodeSnapshot) { n.GPUSource.Kind = "none" }), Degraded, "no GPU readings"},
 		{"no GPU readings, none needed", node(func(n *NodeSnapshot) { n.GPUSource.Kind, n.Stages[0].State = "none", StageIdle }), Healthy, ""},
-		{"disk full soon", node(func(n *NodeSnapshot) { n.Disks[0].FullInSeconds = ptr(600.0) }), Degraded, "full in 10 min"},
-		{"disk full later", node(func(n *NodeSnapshot) { n.Disks[0].FullInSeconds = ptr(7200.0) }), Healthy, ""},
-		{"disk nearly full", node(func(n *NodeSnapshot) { n.Disks[0].FreeBytes = ptr(int64(1e10)) }), Degraded, "nearly full"},
+		{"disk full soon", node(func(n *NodeSnapshot) { n.Disks[0].FullInSeconds = new(600.0) }), Degraded, "full in 10 min"},
+		{"disk full later", node(func(n *NodeSnapshot) { n.Disks[0].FullInSeconds = new(7200.0) }), Healthy, ""},
+		{"disk nearly full", node(func(n *NodeSnapshot) { n.Disks[0].FreeBytes = new(int64(1e10)) }), Degraded, "nearly full"},
 		{"failed comes first", node(func(n *NodeSnapshot) {
 			n.Stages[0].Outputs[0].State, n.GPUs[0].State = OutputBlocked, GPULost
 		}), Failed, "GPU 0"},

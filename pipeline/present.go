@@ -53,7 +53,7 @@ func (w *World) stageSnapshot(st *stageWorld, now time.Time) StageSnapshot {
 		out.Outputs = append(out.Outputs, w.outputSnapshot(o, now))
 	}
 	if (out.Done == nil || out.Skipped == nil || out.FailedSamples == nil) && out.DoneReason == nil {
-		out.DoneReason = ptr("not told yet")
+		out.DoneReason = new("not told yet")
 	}
 	return out
 }
@@ -77,10 +77,10 @@ func (w *World) workerSnapshot(st *stageWorld, rank int, now time.Time, known bo
 		LastOutputAt: moment(clampTime(wk.lastOutput(), now)), GPUMemBytes: w.workerMemory(st, wk),
 	}
 	if ref := st.gpuOf(wk); ref != nil {
-		out.GPU, out.GPUUUID = ptr(ref.Index), ptr(Clean(ref.UUID))
+		out.GPU, out.GPUUUID = new(ref.Index), new(Clean(ref.UUID))
 	}
 	if out.State == "" {
-		out.State, out.StateReason = WorkerInit, ptr("not started yet")
+		out.State, out.StateReason = WorkerInit, new("not started yet")
 	}
 	wk.presentProcess(&out)
 	living := wk.seen != nil && (wk.seen.State == ProcRunning || wk.seen.State == ProcIntended)
@@ -93,9 +93,9 @@ func (w *World) workerSnapshot(st *stageWorld, rank int, now time.Time, known bo
 
 // presentProcess fills in what the newest launch says.
 func (wk *workerWorld) presentProcess(out *WorkerSnapshot) {
-	out.ExitReason = ptr("has not ended")
+	out.ExitReason = new("has not ended")
 	if wk.seen == nil {
-		out.ExitReason = ptr("never ran here")
+		out.ExitReason = new("never ran here")
 		return
 	}
 	l := wk.seen
@@ -103,7 +103,7 @@ func (wk *workerWorld) presentProcess(out *WorkerSnapshot) {
 	out.StartedAt = moment(l.StartedAt)
 	if l.State == ProcRunning {
 		if l.PID > 0 {
-			out.PID = ptr(l.PID)
+			out.PID = new(l.PID)
 		}
 		return
 	}
@@ -113,20 +113,20 @@ func (wk *workerWorld) presentProcess(out *WorkerSnapshot) {
 	out.GPUMemBytes = nil
 	out.ExitReason = text(EndText(*l))
 	if l.Exit != nil && l.Exit.Code != nil {
-		out.ExitCode = ptr(*l.Exit.Code)
+		out.ExitCode = new(*l.Exit.Code)
 	}
 }
 
 func (wk *workerWorld) presentRate(out WorkerSnapshot, now time.Time) (*float64, *string) {
 	switch {
 	case out.State == WorkerUnknown:
-		return nil, ptr(reasonStale)
+		return nil, new(reasonStale)
 	case !isLiving(out.State) && out.PID == nil:
-		return nil, ptr("not running")
+		return nil, new("not running")
 	case out.Done == nil && wk.source.err != "":
 		return nil, text(wk.source.err)
 	case out.Done == nil && len(wk.rate.points) == 0:
-		return nil, ptr("nothing tells what this worker has done")
+		return nil, new("nothing tells what this worker has done")
 	}
 	rate, why := wk.rate.short(now)
 	return round(rate), text(why)
@@ -138,7 +138,7 @@ func (wk *workerWorld) done(st *stageWorld) *int64 {
 		return count(wk.source.done)
 	}
 	if st.byRank && wk.files.have {
-		return ptr(wk.files.value)
+		return new(wk.files.value)
 	}
 	return nil
 }
@@ -165,8 +165,8 @@ func (w *World) outputSnapshot(o *outputWorld, now time.Time) OutputSnapshot {
 	out := OutputSnapshot{Name: o.name, Dir: o.dir, State: OutputUnknown}
 	r := o.reading
 	if r == nil {
-		out.StateReason, out.Reason = ptr("not looked at yet"), ptr("not looked at yet")
-		out.Queue.OldestReason = ptr("not looked at yet")
+		out.StateReason, out.Reason = new("not looked at yet"), new("not looked at yet")
+		out.Queue.OldestReason = new("not looked at yet")
 		return out
 	}
 	out.State, out.StateReason, out.Reason = r.State, text(r.StateReason), text(r.Reason)
@@ -181,7 +181,7 @@ func (w *World) outputSnapshot(o *outputWorld, now time.Time) OutputSnapshot {
 	out.Coverage = presentCoverage(r.Coverage)
 	if now.Sub(w.mover.good) > rateStale {
 		out.State = OutputUnknown
-		out.StateReason = ptr(fmt.Sprintf("the mover last told of it %s ago", humanTime(now.Sub(w.mover.good))))
+		out.StateReason = new(fmt.Sprintf("the mover last told of it %s ago", humanTime(now.Sub(w.mover.good))))
 	}
 	var why string
 	out.FilesPerSecond, why = o.files.short(now)
@@ -194,7 +194,7 @@ func (w *World) outputSnapshot(o *outputWorld, now time.Time) OutputSnapshot {
 		out.Reason = text(why)
 	}
 	if out.Reason == nil && out.hasNull() {
-		out.Reason = ptr("not known yet")
+		out.Reason = new("not known yet")
 	}
 	return out
 }
@@ -225,9 +225,9 @@ func presentQueue(q Queue) Queue {
 		q.OldestReason = nil
 	case q.OldestReason != nil:
 	case q.WaitingFiles+q.InFlight > 0:
-		q.OldestReason = ptr("not told by the mover")
+		q.OldestReason = new("not told by the mover")
 	default:
-		q.OldestReason = ptr("nothing waits")
+		q.OldestReason = new("nothing waits")
 	}
 	return q
 }

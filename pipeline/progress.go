@@ -192,10 +192,10 @@ func (s *LogScanner) line(b []byte) {
 // Last returns the newest counts seen, nil for what was not seen.
 func (s *LogScanner) Last() (done, total *int64) {
 	if s.hasDone {
-		done = ptr(s.done)
+		done = new(s.done)
 	}
 	if s.hasTot {
-		total = ptr(s.total)
+		total = new(s.total)
 	}
 	return done, total
 }

@@ -132,7 +132,7 @@ func (c *counter) short(now time.Time) (*float64, string) {
 		if c.silence().Seconds() <= math.Max(shortWindow.Seconds(), 3*interval) {
 			return c.long(now)
 		}
-		return ptr(0.0), ""
+		return new(0.0), ""
 	}
 	return slope(first, last)
 }
@@ -156,8 +156,8 @@ func (c *counter) span() time.Duration {
 // silence is how long the count has stood still, as far as the window knows.
 func (c *counter) silence() time.Duration {
 	last := c.points[len(c.points)-1]
-	for i := len(c.points) - 1; i >= 0; i-- {
-		if c.points[i].sum < last.sum {
+	for i, p := range slices.Backward(c.points) {
+		if p.sum < last.sum {
 			return last.at.Sub(c.points[i+1].at)
 		}
 	}
@@ -169,7 +169,7 @@ func slope(a, b point) (*float64, string) {
 	if dt <= 0 {
 		return nil, reasonTwoSamples
 	}
-	return finite(ptr((b.sum - a.sum) / dt)), ""
+	return finite(new((b.sum - a.sum) / dt)), ""
 }
 
 // Disks fill slowly and free space saws up and down with every removal, so the
@@ -192,9 +192,9 @@ func (t *trend) observe(at time.Time, free int64) {
 	case at.IsZero() || free < 0:
 		return
 	case n > 0 && at.Before(t.points[n-1].at):
-		t.points, n = nil, 0
+		t.points = nil
 	case n > 0 && at.Sub(t.points[n-1].at) > diskWindow:
-		t.points, n = nil, 0
+		t.points = nil
 	case n > 0 && at.Sub(t.points[n-1].at) < diskSampleEvery:
 		return
 	}
@@ -229,7 +229,7 @@ func (t *trend) full(now time.Time, free, total int64) (*float64, string) {
 	case perSecond*86400 < 0.01*float64(total):
 		return nil, "filling slower than 1 %/day"
 	}
-	if s := finite(ptr(math.Round(float64(free) / perSecond))); s != nil {
+	if s := finite(new(math.Round(float64(free) / perSecond))); s != nil {
 		return s, ""
 	}
 	return nil, "not filling"

@@ -45,15 +45,13 @@ func leftText(c stageCounts) string {
 
 // since is when a state began: an exit tells its own time.
 func since(wk *workerWorld, state WorkerState, at time.Time) time.Time {
-	switch state {
-	case WorkerExited, WorkerDone, WorkerOOM:
-		if wk.seen != nil && wk.seen.Exit != nil && !wk.seen.Exit.At.IsZero() {
-			return wk.seen.Exit.At
-		}
-	case WorkerLoading:
-		if wk.seen != nil && !wk.seen.StartedAt.IsZero() {
-			return wk.seen.StartedAt
-		}
+	ended := state == WorkerExited || state == WorkerDone || state == WorkerOOM
+	switch {
+	case wk.seen == nil:
+	case ended && wk.seen.Exit != nil && !wk.seen.Exit.At.IsZero():
+		return wk.seen.Exit.At
+	case state == WorkerLoading && !wk.seen.StartedAt.IsZero():
+		return wk.seen.StartedAt
 	}
 	return at
 }
@@ -130,6 +128,7 @@ func (w *World) tell(st *stageWorld, wk *workerWorld, to WorkerState, reason str
 		w.note(at, Error, id, "%s", reason)
 	case WorkerDone:
 		w.note(at, Info, id, "%s", reason)
+	case WorkerInit, WorkerWaiting, WorkerDraining, WorkerUnknown:
 	}
 }
 
@@ -137,6 +136,7 @@ func isLiving(s WorkerState) bool {
 	switch s {
 	case WorkerLoading, WorkerRunning, WorkerIdle, WorkerWaiting, WorkerStalled, WorkerDraining:
 		return true
+	case WorkerInit, WorkerExited, WorkerFailed, WorkerOOM, WorkerLost, WorkerDone, WorkerUnknown:
 	}
 	return false
 }
@@ -167,10 +167,10 @@ func (w *World) reviewHealth(at time.Time) {
 		return
 	}
 	level, why := Info, ""
-	switch s.Health {
-	case Degraded:
+	if s.Health == Degraded {
 		level = Warn
-	case Failed:
+	}
+	if s.Health == Failed {
 		level = Error
 	}
 	if len(s.HealthReasons) > 0 {

@@ -12,20 +12,20 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-func compileSchema(t testing.TB, raw []byte) *jsonschema.Schema {
-	t.Helper()
+func compileSchema(tb testing.TB, raw []byte) *jsonschema.Schema {
+	tb.Helper()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	if err := c.AddResource("s.json", doc); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	sch, err := c.Compile("s.json")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return sch
 }
@@ -177,7 +177,7 @@ func TestSchemaIsStrict(t *testing.T) {
 
 func TestUnseenMatchesSchema(t *testing.T) {
 	t.Parallel()
-	raw, err := json.Marshal(Unseen("d", "r", "n", Link{State: LinkLost, Reason: ptr("no route")}, dawn))
+	raw, err := json.Marshal(Unseen("d", "r", "n", Link{State: LinkLost, Reason: new("no route")}, dawn))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -42,7 +43,7 @@ func (s *stageWorld) counts() stageCounts {
 		c.done = ids
 	}
 	if s.sp.Total > 0 {
-		c.total, c.whyTotal = ptr(s.sp.Total), ""
+		c.total, c.whyTotal = new(s.sp.Total), ""
 	}
 	if c.total == nil && c.whyTotal == "" {
 		c.whyTotal = "neither the spec nor the progress source tells the total"
@@ -55,7 +56,7 @@ func (s *stageWorld) declares() bool { return s.sp.Progress != (spec.Progress{})
 func (s *stageWorld) declaredCounts() stageCounts {
 	c := stageCounts{why: "no count yet"}
 	if !s.declares() {
-		c.skipped, c.failed = ptr(int64(0)), ptr(int64(0))
+		c.skipped, c.failed = new(int64(0)), new(int64(0))
 		c.why = "the output directory was not looked at yet"
 		return c
 	}
@@ -66,20 +67,24 @@ func (s *stageWorld) declaredCounts() stageCounts {
 		return c
 	}
 	c.skipped, c.failed = s.orZero(nil, s.sp.Progress.Skipped), s.orZero(nil, s.sp.Progress.Failed)
+	s.sumRanks(&c)
+	return c
+}
+
+// sumRanks adds up what each worker declares.
+func (s *stageWorld) sumRanks(c *stageCounts) {
 	c.why = ""
 	totals := 0
 	ranks := s.ranks()
 	for _, rank := range ranks {
 		wk := s.workers[rank]
 		if wk == nil || wk.source.done == nil {
-			if c.why == "" {
-				c.why = fmt.Sprintf("%s has told no count yet", s.id(rank))
-			}
+			c.why = cmp.Or(c.why, s.id(rank)+" has told no count yet")
 			continue
 		}
 		src := &wk.source
-		if src.err != "" && c.why == "" {
-			c.why = fmt.Sprintf("%s: last known count, %s", s.id(rank), src.err)
+		if src.err != "" {
+			c.why = cmp.Or(c.why, s.id(rank)+": last known count, "+src.err)
 		}
 		c.basis.ranks++
 		c.done = sum(c.done, src.done)
@@ -89,22 +94,20 @@ func (s *stageWorld) declaredCounts() stageCounts {
 			totals++
 		}
 	}
-	if totals < len(ranks) {
-		c.total = nil
-		if totals > 0 {
-			c.whyTotal = "not every worker has told its total yet"
-		}
-	}
-	if len(ranks) == 0 {
+	switch {
+	case len(ranks) == 0:
 		c.why = "not started"
+	case totals == 0:
+		c.total = nil
+	case totals < len(ranks):
+		c.total, c.whyTotal = nil, "not every worker has told its total yet"
 	}
-	return c
 }
 
 // orZero: a count that the spec names no key for is not counted, so it is 0.
 func (s *stageWorld) orZero(n *int64, key string) *int64 {
 	if n == nil && key == "" {
-		return ptr(int64(0))
+		return new(int64(0))
 	}
 	return n
 }
@@ -116,7 +119,7 @@ func sum(a, b *int64) *int64 {
 	if b == nil {
 		return a
 	}
-	return ptr(saturate(*a, *b))
+	return new(saturate(*a, *b))
 }
 
 // outputCount is the done count by files. exact: by distinct sample ids, of
@@ -150,12 +153,12 @@ func (c stageCounts) left() *int64 {
 	if c.total == nil || c.done == nil {
 		return nil
 	}
-	return ptr(max(0, *c.total-saturate(*c.done, valueOf(c.skipped), valueOf(c.failed))))
+	return new(max(0, *c.total-saturate(*c.done, valueOf(c.skipped), valueOf(c.failed))))
 }
 
 // tally is the states of a stage's workers, counted.
 type tally struct {
-	all, alive, done, coming, draining, young, stalled int
+	all, alive, done, coming, stopped, draining, young, stalled int
 }
 
 func (w *World) tally(st *stageWorld, states map[int]WorkerState) tally {
@@ -182,9 +185,12 @@ func (w *World) tally(st *stageWorld, states map[int]WorkerState) tally {
 			wk := st.workers[rank]
 			if wk != nil && wk.seen != nil && wk.seen.State == ProcRunning {
 				t.alive++ // its GPU is lost
-			} else if want := st.want.Workers[rank]; want.Held == "" && !want.Stopping {
+			} else if want := st.want.Workers[rank]; want.Stopping {
+				t.stopped++
+			} else if want.Held == "" {
 				t.coming++
 			}
+		case WorkerFailed, WorkerUnknown:
 		}
 	}
 	return t
@@ -207,6 +213,7 @@ func judgeStage(want Want, grace time.Duration, stopSent, now time.Time, t tally
 			return StageDraining, fmt.Sprintf("%d of %d workers are left", t.alive, t.all)
 		}
 		return StageStopping, fmt.Sprintf("%d of %d workers are left", t.alive, t.all)
+	case WantNothing:
 	}
 	if t.alive > 0 {
 		return StageRunning, "its workers live, though it was not started by this deck"
@@ -218,6 +225,8 @@ func judgeWanted(t tally) (StageState, string) {
 	switch {
 	case t.all > 0 && t.done == t.all:
 		return StageDone, ""
+	case t.stopped > 0 && t.stopped+t.done == t.all:
+		return StageStopped, "its workers were stopped one by one"
 	case t.alive > 0 && t.draining == t.alive && t.coming == 0:
 		return StageDraining, ""
 	case t.alive > t.young:
@@ -243,6 +252,7 @@ func (w *World) eta(st *stageWorld, state StageState, t tally, c stageCounts, no
 		return nil, "no worker is running"
 	case StageUnknown:
 		return nil, reasonStale
+	case StageStarting, StageRunning, StagePausing, StagePaused:
 	}
 	left := c.left()
 	switch {
@@ -266,7 +276,7 @@ func (w *World) eta(st *stageWorld, state StageState, t tally, c stageCounts, no
 	case *rate <= 0:
 		return nil, "rate is zero"
 	}
-	if eta := finite(ptr(math.Round(float64(*left) / *rate))); eta != nil {
+	if eta := finite(new(math.Round(float64(*left) / *rate))); eta != nil {
 		return eta, ""
 	}
 	return nil, "rate is zero"
@@ -283,6 +293,7 @@ func (s *stageWorld) stageRate(state StageState, now time.Time) (*float64, strin
 		return nil, "done"
 	case StageUnknown:
 		return nil, reasonStale
+	case StageStarting, StageRunning, StagePausing, StagePaused, StageDraining, StageStopping, StageFailed:
 	}
 	return s.rate.short(now)
 }

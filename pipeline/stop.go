@@ -61,11 +61,10 @@ func JudgeStop(ev StopEvidence) (Verdict, []Check) {
 func worst(checks []Check) Verdict {
 	v := Verified
 	for _, c := range checks {
-		switch c.Result {
-		case Verified, NotApplicable:
-		case ActionFailed:
+		if c.Result == ActionFailed {
 			return ActionFailed
-		default:
+		}
+		if c.Result != Verified && c.Result != NotApplicable {
 			v = Unverified
 		}
 	}
@@ -205,7 +204,7 @@ func readGPU(r GPUReading, uuid string) (GPUSnapshot, string) {
 		switch {
 		case g.UUID != uuid:
 		case g.State == GPULost:
-			return g, "GPU lost: " + Clean(orElse(g.StateReason, "the driver does not reach it"))
+			return g, "GPU lost: " + Clean(orElse(g.StateReason, unreached))
 		case g.MemUsedBytes == nil:
 			return g, "cannot verify: " + Clean(orElse(g.StateReason, "the driver tells no memory use"))
 		default:

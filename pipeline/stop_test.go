@@ -9,13 +9,13 @@ import (
 
 func gone() LaunchEvidence {
 	return LaunchEvidence{
-		ID: "extract-0-1", Worker: "extract/0", First: ProcessSet{At: at(1), Exit: &Exit{Code: ptr(143), Signal: "SIGTERM"}},
-		Second: ProcessSet{At: at(2), Exit: &Exit{Code: ptr(143), Signal: "SIGTERM"}},
+		ID: "extract-0-1", Worker: "extract/0", First: ProcessSet{At: at(1), Exit: &Exit{Code: new(143), Signal: "SIGTERM"}},
+		Second: ProcessSet{At: at(2), Exit: &Exit{Code: new(143), Signal: "SIGTERM"}},
 	}
 }
 
 func gpuAt(used ...*int64) GPUEvidence {
-	ev := GPUEvidence{UUID: "GPU-a", BaselineBytes: ptr(int64(600e6))}
+	ev := GPUEvidence{UUID: "GPU-a", BaselineBytes: new(int64(600e6))}
 	for i, u := range used {
 		ev.Reads = append(ev.Reads, GPUReading{At: at(float64(i)), Kind: "nvml", GPUs: []GPUSnapshot{{Index: 3, UUID: "GPU-a", State: GPUOK, MemUsedBytes: u}}})
 	}
@@ -24,7 +24,7 @@ func gpuAt(used ...*int64) GPUEvidence {
 
 func TestJudgeStop(t *testing.T) {
 	t.Parallel()
-	low, high := ptr(int64(610e6)), ptr(int64(58e9))
+	low, high := new(int64(610e6)), new(int64(58e9))
 	with := func(change func(*StopEvidence)) StopEvidence {
 		ev := StopEvidence{Launches: []LaunchEvidence{gone()}, GPUs: []GPUEvidence{gpuAt(low, low)}, User: "root", Now: at(3)}
 		change(&ev)

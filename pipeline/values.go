@@ -6,8 +6,6 @@ import (
 	"time"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func orElse(s *string, other string) string {
 	if s == nil || *s == "" {
 		return other
@@ -20,7 +18,7 @@ func text(s string) *string {
 	if s == "" {
 		return nil
 	}
-	return ptr(shorten(Clean(s), maxEventBytes))
+	return new(shorten(Clean(s), maxEventBytes))
 }
 
 // finite drops what is no number, or negative where nothing can be.
@@ -28,7 +26,7 @@ func finite(f *float64) *float64 {
 	if f == nil || math.IsNaN(*f) || math.IsInf(*f, 0) || *f < 0 {
 		return nil
 	}
-	return ptr(*f)
+	return new(*f)
 }
 
 // count drops a negative number: nothing that is counted here can be.
@@ -36,7 +34,7 @@ func count(n *int64) *int64 {
 	if n == nil || *n < 0 {
 		return nil
 	}
-	return ptr(*n)
+	return new(*n)
 }
 
 // wireTime is t in UTC, or the zero time if JSON could not carry it.
@@ -62,7 +60,7 @@ func age(now, at time.Time) *float64 {
 	if at.IsZero() {
 		return nil
 	}
-	return ptr(max(0, math.Round(now.Sub(at).Seconds()*1000)/1000))
+	return new(max(0, math.Round(now.Sub(at).Seconds()*1000)/1000))
 }
 
 // humanBytes is a size for a sentence: decimal units, one digit.

@@ -111,7 +111,7 @@ func judgeLoading(f workerFacts) (WorkerState, string) {
 	}
 	why := "no output yet" + f.evidence
 	if f.motionless > f.stallAfter {
-		why += fmt.Sprintf("; GPU memory, disk reads, CPU and log have not moved for %s", humanTime(f.motionless))
+		why += "; GPU memory, disk reads, CPU and log have not moved for " + humanTime(f.motionless)
 	}
 	return WorkerLoading, why
 }

@@ -8,10 +8,10 @@ import (
 
 func TestJudgeWorker(t *testing.T) {
 	t.Parallel()
-	running := func(f *workerFacts) {}
+	running := func(*workerFacts) {}
 	ended := func(code int, sig string) func(*workerFacts) {
 		return func(f *workerFacts) {
-			f.seen.State, f.seen.Exit = ProcExited, &Exit{Code: ptr(code), Signal: sig, At: at(90)}
+			f.seen.State, f.seen.Exit = ProcExited, &Exit{Code: new(code), Signal: sig, At: at(90)}
 		}
 	}
 	both := func(fs ...func(*workerFacts)) func(*workerFacts) {
@@ -57,7 +57,7 @@ func TestJudgeWorker(t *testing.T) {
 		{"restart to come", both(ended(1, ""), func(f *workerFacts) { f.want.NextAt = at(108); f.want.Restarts = 1 }), WorkerExited, "restart 2 of 3 in 8 s"},
 		{"held", both(ended(1, ""), func(f *workerFacts) { f.want.Held = "too often" }), WorkerFailed, "held: too often"},
 		{"lost", func(f *workerFacts) { f.seen.State = ProcLost; f.seen.Reason = "the node rebooted" }, WorkerLost, "rebooted"},
-		{"lost, but it left an exit", func(f *workerFacts) { f.seen.State = ProcLost; f.seen.Exit = &Exit{Code: ptr(3)} }, WorkerExited, "code 3"},
+		{"lost, but it left an exit", func(f *workerFacts) { f.seen.State = ProcLost; f.seen.Exit = &Exit{Code: new(3)} }, WorkerExited, "code 3"},
 		{"ended without a code", func(f *workerFacts) { f.seen.State = ProcExited; f.seen.Exit = &Exit{} }, WorkerExited, "code unknown"},
 		{"odd", func(f *workerFacts) { f.seen.State = "odd" }, WorkerUnknown, "not known"},
 	} {
@@ -97,6 +97,8 @@ func TestJudgeStage(t *testing.T) {
 		{name: "one done", want: WantRunning, t: tally{all: 2, alive: 1, done: 1}, state: StageRunning},
 		{name: "all done", want: WantRunning, t: tally{all: 2, done: 2}, state: StageDone},
 		{name: "one done, one held", want: WantRunning, t: tally{all: 2, done: 1}, state: StageFailed},
+		{name: "stopped one by one", want: WantRunning, t: tally{all: 2, stopped: 1, done: 1}, state: StageStopped},
+		{name: "one stopped, one held", want: WantRunning, t: tally{all: 2, stopped: 1}, state: StageFailed},
 		{name: "restart to come", want: WantRunning, t: tally{all: 2, coming: 1}, state: StageStarting},
 		{name: "all are being restarted by hand", want: WantRunning, t: tally{all: 2, alive: 2, draining: 2}, state: StageDraining},
 		{name: "cannot look", want: WantRunning, t: tally{all: 2, alive: 2}, blind: true, state: StageUnknown},

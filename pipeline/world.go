@@ -233,7 +233,7 @@ func (s *stageWorld) ranks() []int {
 // Snapshot is all that is known at now. It changes nothing.
 func (w *World) Snapshot(now time.Time) Snapshot {
 	n := NodeSnapshot{
-		Name: w.node, Link: Link{State: LinkLive, AgeSeconds: ptr(0.0)}, Agent: ptr(w.agent),
+		Name: w.node, Link: Link{State: LinkLive, AgeSeconds: new(0.0)}, Agent: new(w.agent),
 		Host: w.hostSnapshot(now), Stages: []StageSnapshot{}, Disks: []DiskSnapshot{},
 		UploadsPaused: w.paused, Action: w.runningAction(), Events: w.events.newest(shownEvents),
 	}
@@ -243,7 +243,7 @@ func (w *World) Snapshot(now time.Time) Snapshot {
 		n.Stages = append(n.Stages, w.stageSnapshot(st, now))
 	}
 	if w.artifacts != nil {
-		n.Artifacts = ptr(w.outputSnapshot(w.artifacts, now))
+		n.Artifacts = new(w.outputSnapshot(w.artifacts, now))
 	}
 	for _, d := range w.disks {
 		n.Disks = append(n.Disks, d.snapshot(now))
@@ -263,7 +263,7 @@ func (w *World) hostSnapshot(now time.Time) MachineSnapshot {
 	}
 	missing := out.CPUPercent == nil || out.MemUsedBytes == nil || out.MemTotalBytes == nil || out.Load1 == nil || out.AgeSeconds == nil
 	if missing && out.Reason == nil {
-		out.Reason = ptr("not read yet")
+		out.Reason = new("not read yet")
 	}
 	return out
 }
@@ -289,7 +289,7 @@ func (d *diskWorld) snapshot(now time.Time) DiskSnapshot {
 	if out.UsedBytes == nil || out.FreeBytes == nil || out.TotalBytes == nil {
 		out.FullReason = text(d.reading.Reason)
 		if out.FullReason == nil {
-			out.FullReason = ptr("the filesystem cannot be read")
+			out.FullReason = new("the filesystem cannot be read")
 		}
 		return out
 	}
@@ -305,5 +305,5 @@ func round(f *float64) *float64 {
 		return f
 	}
 	scale := math.Pow(10, 6-math.Ceil(math.Log10(math.Abs(*f))))
-	return finite(ptr(math.Round(*f*scale) / scale))
+	return finite(new(math.Round(*f*scale) / scale))
 }

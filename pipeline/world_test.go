@@ -81,7 +81,7 @@ func TestOneWorkerStalls(t *testing.T) {
 	b := newBench()
 	b.start(0, 2)
 	b.w.Fold(GPUReading{At: at(0), Kind: "nvml", GPUs: []GPUSnapshot{
-		{Index: 0, UUID: "GPU-a", State: GPUOK, MemUsedBytes: ptr(int64(51_900_000_000)), UtilPercent: ptr(17.0)},
+		{Index: 0, UUID: "GPU-a", State: GPUOK, MemUsedBytes: new(int64(51_900_000_000)), UtilPercent: new(17.0)},
 	}})
 	rate := func(t float64, rank int) int64 {
 		if rank == 0 {
@@ -111,7 +111,7 @@ func TestUtilisationAloneNeverAccuses(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.start(0, 1)
-	b.w.Fold(GPUReading{At: at(0), Kind: "nvml", GPUs: []GPUSnapshot{{Index: 0, UUID: "GPU-a", State: GPUOK, UtilPercent: ptr(0.0)}}})
+	b.w.Fold(GPUReading{At: at(0), Kind: "nvml", GPUs: []GPUSnapshot{{Index: 0, UUID: "GPU-a", State: GPUOK, UtilPercent: new(0.0)}}})
 	b.run(1, 200, 1, func(t float64, _ int) int64 { return int64(t) })
 	wantWorker(t, b.worker(200, 0), WorkerRunning, "")
 }
@@ -137,7 +137,7 @@ func TestCrashRestartAndHold(t *testing.T) {
 	b.run(1, 20, 2, func(t float64, _ int) int64 { return int64(t) })
 	b.change(21, 0, func(l *LaunchSeen) {
 		l.State = ProcExited
-		l.Exit = &Exit{Code: ptr(137), Signal: "SIGKILL", At: at(20.5)}
+		l.Exit = &Exit{Code: new(137), Signal: "SIGKILL", At: at(20.5)}
 	})
 	w := b.worker(21, 0)
 	wantWorker(t, w, WorkerExited, "ended by SIGKILL (code 137)")
@@ -163,7 +163,7 @@ func TestCrashRestartAndHold(t *testing.T) {
 		t.Fatalf("health %s: one of two is held", s.Health)
 	}
 	b.edit(33, 1, func(w *WorkerWant) { w.Held = "no" })
-	b.change(33, 1, func(l *LaunchSeen) { l.State = ProcExited; l.Exit = &Exit{Code: ptr(1), At: at(33)} })
+	b.change(33, 1, func(l *LaunchSeen) { l.State = ProcExited; l.Exit = &Exit{Code: new(1), At: at(33)} })
 	s := b.w.Snapshot(at(33))
 	if s.Health != Failed || s.ExitCode() != 2 || s.Nodes[0].Stages[0].State != StageFailed {
 		t.Fatalf("health %s, stage %s", s.Health, s.Nodes[0].Stages[0].State)
@@ -174,7 +174,7 @@ func TestAllRestartingIsDegraded(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.start(0, 1)
-	b.change(5, 0, func(l *LaunchSeen) { l.State = ProcExited; l.Exit = &Exit{Code: ptr(1), At: at(5)} })
+	b.change(5, 0, func(l *LaunchSeen) { l.State = ProcExited; l.Exit = &Exit{Code: new(1), At: at(5)} })
 	b.edit(5, 0, func(w *WorkerWant) { w.NextAt = at(15) })
 	s := b.w.Snapshot(at(5))
 	if s.Health != Degraded || s.Nodes[0].Stages[0].State != StageStarting {
@@ -232,7 +232,7 @@ func TestOneShotIsDone(t *testing.T) {
 	b := newBench()
 	b.start(0, 1)
 	b.run(1, 20, 1, func(t float64, _ int) int64 { return int64(t) })
-	b.change(21, 0, func(l *LaunchSeen) { l.State = ProcExited; l.Exit = &Exit{Code: ptr(0), At: at(21)} })
+	b.change(21, 0, func(l *LaunchSeen) { l.State = ProcExited; l.Exit = &Exit{Code: new(0), At: at(21)} })
 	b.edit(21, 0, func(w *WorkerWant) { w.Done = true })
 	wantWorker(t, b.worker(21, 0), WorkerDone, "code 0")
 	st := b.stage(21)
@@ -267,7 +267,7 @@ func TestStopDrainsThenStops(t *testing.T) {
 	}
 	b.change(141, 0, func(l *LaunchSeen) {
 		l.State = ProcExited
-		l.Exit = &Exit{Code: ptr(143), Signal: "SIGTERM", At: at(141)}
+		l.Exit = &Exit{Code: new(143), Signal: "SIGTERM", At: at(141)}
 	})
 	wantWorker(t, b.worker(141, 0), WorkerExited, "after it was asked to stop")
 	if s := b.w.Snapshot(at(141)); s.Health != Healthy || s.Nodes[0].Stages[0].State != StageStopped {
@@ -337,10 +337,10 @@ func TestAgentRestartIsNoBurst(t *testing.T) {
 
 func mover(t float64, ids, verified int64, byRank map[int]RankFiles) MoverReading {
 	return MoverReading{At: at(t), Outputs: []OutputReading{{
-		Stage: "extract", Name: "hidden", State: OutputRunning, LocalFiles: ptr(int64(0)), LocalBytes: ptr(int64(0)),
-		VerifiedFiles: ptr(verified), VerifiedBytes: ptr(verified * 10), DeletedLocalFiles: ptr(verified), FailedFiles: ptr(int64(0)),
-		QuarantinedFiles: ptr(int64(0)), VerifiedTotalFiles: verified, VerifiedTotalBytes: verified * 10, ProducedTotalBytes: ids * 10,
-		DoneIDs: ptr(ids), ByRank: byRank,
+		Stage: "extract", Name: "hidden", State: OutputRunning, LocalFiles: new(int64(0)), LocalBytes: new(int64(0)),
+		VerifiedFiles: new(verified), VerifiedBytes: new(verified * 10), DeletedLocalFiles: new(verified), FailedFiles: new(int64(0)),
+		QuarantinedFiles: new(int64(0)), VerifiedTotalFiles: verified, VerifiedTotalBytes: verified * 10, ProducedTotalBytes: ids * 10,
+		DoneIDs: new(ids), ByRank: byRank,
 	}}}
 }
 
@@ -414,13 +414,13 @@ func TestOutOfMemory(t *testing.T) {
 		exit  Exit
 		state WorkerState
 	}{
-		{"kernel says so", 1, Exit{Code: ptr(137), Signal: "SIGKILL", OOM: true}, WorkerOOM},
-		{"killed with memory full", 99, Exit{Code: ptr(137), Signal: "SIGKILL"}, WorkerOOM},
-		{"killed with memory free", 10, Exit{Code: ptr(137), Signal: "SIGKILL"}, WorkerExited},
-		{"crash with memory full", 99, Exit{Code: ptr(1)}, WorkerExited},
+		{"kernel says so", 1, Exit{Code: new(137), Signal: "SIGKILL", OOM: true}, WorkerOOM},
+		{"killed with memory full", 99, Exit{Code: new(137), Signal: "SIGKILL"}, WorkerOOM},
+		{"killed with memory free", 10, Exit{Code: new(137), Signal: "SIGKILL"}, WorkerExited},
+		{"crash with memory full", 99, Exit{Code: new(1)}, WorkerExited},
 	} {
 		b := newBench()
-		b.w.Fold(MachineReading{At: at(0), MemUsedBytes: ptr(tc.used), MemTotalBytes: ptr(int64(100))})
+		b.w.Fold(MachineReading{At: at(0), MemUsedBytes: new(tc.used), MemTotalBytes: new(int64(100))})
 		b.start(0, 1)
 		b.change(5, 0, func(l *LaunchSeen) { l.State = ProcExited; l.Exit = &tc.exit })
 		if got := b.worker(5, 0).State; got != tc.state {
@@ -433,13 +433,13 @@ func TestGPUEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.start(0, 1)
-	g := GPUSnapshot{Index: 0, UUID: "GPU-a", State: GPUOK, MemUsedBytes: ptr(int64(7)), Processes: []GPUProcess{{PID: 100, MemBytes: ptr(int64(5))}, {PID: 9}}}
+	g := GPUSnapshot{Index: 0, UUID: "GPU-a", State: GPUOK, MemUsedBytes: new(int64(7)), Processes: []GPUProcess{{PID: 100, MemBytes: new(int64(5))}, {PID: 9}}}
 	b.w.Fold(GPUReading{At: at(1), Kind: "nvml", GPUs: []GPUSnapshot{g}})
 	s := b.w.Snapshot(at(1)).Nodes[0]
 	if *s.GPUs[0].Processes[0].Worker != "extract/0" || s.GPUs[0].Processes[1].Worker != nil || *s.Stages[0].Workers[0].GPUMemBytes != 5 {
 		t.Fatalf("%+v", s.GPUs[0])
 	}
-	g.State, g.StateReason, g.Processes = GPULost, ptr("XID 79"), nil
+	g.State, g.StateReason, g.Processes = GPULost, new("XID 79"), nil
 	b.w.Fold(GPUReading{At: at(2), Kind: "nvml", GPUs: []GPUSnapshot{g}})
 	b.look(2)
 	wantEvent(t, b, "gpu: GPU 0 is lost: XID 79")
@@ -460,7 +460,7 @@ func TestDiskEvents(t *testing.T) {
 	b := newBench()
 	const tb = int64(1e12)
 	fold := func(t float64, free int64) {
-		b.w.Fold(DisksReading{At: at(t), Disks: []DiskReading{{Path: "/w", FreeBytes: ptr(free), UsedBytes: ptr(tb - free), TotalBytes: ptr(tb)}}})
+		b.w.Fold(DisksReading{At: at(t), Disks: []DiskReading{{Path: "/w", FreeBytes: new(free), UsedBytes: new(tb - free), TotalBytes: new(tb)}}})
 	}
 	for i := 0.0; i <= 300; i += 5 {
 		fold(i, tb/2-int64(i*1e8))
@@ -483,7 +483,7 @@ func TestActionIsShownWhileItRuns(t *testing.T) {
 	if a := b.w.Snapshot(at(0)).Nodes[0].Action; a == nil || a.Steps[0].Checks == nil {
 		t.Fatalf("%+v", a)
 	}
-	b.w.Fold(ActionReading{At: at(1), Action: &Action{ID: "a-1", EndedAt: ptr(at(1))}})
+	b.w.Fold(ActionReading{At: at(1), Action: &Action{ID: "a-1", EndedAt: new(at(1))}})
 	if a := b.w.Snapshot(at(1)).Nodes[0].Action; a != nil {
 		t.Fatalf("%+v", a)
 	}
