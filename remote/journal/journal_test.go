@@ -99,7 +99,7 @@ func TestTornAtEveryByte(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for cut := range len(all) {
+	for cut := range all {
 		path := filepath.Join(dir, "cut.jsonl")
 		if err := os.WriteFile(path, all[:cut], 0o600); err != nil {
 			t.Fatal(err)

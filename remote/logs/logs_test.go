@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"pipedeck/pipeline"
 	"pipedeck/remote/logs"
-
-	"pgregory.net/rapid"
 )
 
 func newLog(t interface{ TempDir() string }) (dir, path string) {

@@ -61,17 +61,16 @@ func (v *view) leaveReplaced(c *pipeline.LogChunk, at *cursor, limit int64) erro
 	if !replaced && (at.gen < v.gen || at.off <= v.size) {
 		return nil
 	}
-	done := false
-	if v.gen == 0 {
-		var err error
-		if done, err = v.readFile(c, at, v.name+".1", limit); err != nil {
+	if v.gen > 0 {
+		c.Gap = -1
+	} else {
+		done, err := v.readFile(c, at, v.name+".1", limit)
+		if err != nil {
 			return err
 		}
 		if !done && c.Gap == 0 {
 			return nil // the limit was reached inside it
 		}
-	} else {
-		c.Gap = -1
 	}
 	*at = cursor{gen: v.gen, inode: v.inode}
 	return nil

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"pipedeck/pipeline"
-
 	"golang.org/x/sys/unix"
+
+	"pipedeck/pipeline"
 )
 
 func TestAdoptionAfterAgentDeath(t *testing.T) {

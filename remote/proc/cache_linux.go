@@ -81,26 +81,36 @@ func (h *Host) reload() error {
 
 // runDirs lists RUNS/STAGE/RANK/LAUNCH.
 func runDirs(root string) ([]string, error) {
-	dirs := []string{root}
-	for depth := range 3 {
+	dirs, err := subDirs(root)
+	if err != nil {
+		return nil, err
+	}
+	for range 2 {
 		var next []string
 		for _, dir := range dirs {
-			entries, err := os.ReadDir(dir)
-			if depth > 0 && errors.Is(err, fs.ErrNotExist) {
-				continue // pruned meanwhile
-			}
-			if err != nil {
+			below, err := subDirs(dir)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) { // removed meanwhile
 				return nil, err
 			}
-			for _, e := range entries {
-				if e.IsDir() {
-					next = append(next, filepath.Join(dir, e.Name()))
-				}
-			}
+			next = append(next, below...)
 		}
 		dirs = next
 	}
 	return dirs, nil
+}
+
+func subDirs(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	return out, nil
 }
 
 // update reads the records that were not there before.

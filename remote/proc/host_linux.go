@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -138,7 +139,7 @@ func (h *Host) Start(ctx context.Context, req pipeline.Launch) error {
 }
 
 func (h *Host) runDir(l pipeline.Launch) string {
-	return filepath.Join(h.opt.RunsDir, l.Stage, fmt.Sprint(l.Rank), l.ID)
+	return filepath.Join(h.opt.RunsDir, l.Stage, strconv.Itoa(l.Rank), l.ID)
 }
 
 func checkLaunch(l pipeline.Launch) error {

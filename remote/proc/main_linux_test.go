@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"pipedeck/pipeline"
-
 	"golang.org/x/sys/unix"
+
+	"pipedeck/pipeline"
 )
 
 // TestMain lets the test binary be the shim and the agent that dies.
@@ -214,8 +214,7 @@ func gone(pid int) bool {
 }
 
 func problemKind(err error) pipeline.ProblemKind {
-	var p *pipeline.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*pipeline.Problem](err); ok {
 		return p.Kind
 	}
 	return ""

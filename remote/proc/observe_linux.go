@@ -17,7 +17,7 @@ const (
 	scanSlow  = 10 * time.Second
 	scanShare = 200
 	// recordGrace is how long a living shim may take to record an end.
-	recordGrace = time.Second
+	recordGrace = 3 * time.Second
 )
 
 // scan returns all processes; repeated calls return the first table.

@@ -39,12 +39,12 @@ func oomFiles(cgroups string) []string {
 		if len(f) != 3 {
 			continue
 		}
-		switch {
-		case f[1] == "":
+		switch f[1] {
+		case "":
 			for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
 				files = append(files, filepath.Join(root, f[2], "memory.events"), filepath.Join(root, "memory.events"))
 			}
-		case f[1] == "memory":
+		case "memory":
 			const root = "/sys/fs/cgroup/memory"
 			files = append(files, filepath.Join(root, f[2], "memory.oom_control"), filepath.Join(root, "memory.oom_control"))
 		}

@@ -11,10 +11,10 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pipedeck/pipeline"
 	"pipedeck/remote/logs"
-
-	"golang.org/x/sys/unix"
 )
 
 // Descriptors that Host.Start hands to the shim.

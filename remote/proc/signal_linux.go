@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"pipedeck/pipeline"
-
 	"golang.org/x/sys/unix"
+
+	"pipedeck/pipeline"
 )
 
 const (
@@ -64,30 +64,19 @@ func (h *Host) signalLeader(l *launch, sig unix.Signal) []pipeline.Signalled {
 
 func (h *Host) signalSet(ctx context.Context, l *launch, sig unix.Signal) ([]pipeline.Signalled, error) {
 	var out []pipeline.Signalled
-	done := make(map[identity]bool)
+	tried := make(map[identity]bool)
 	for range signalRounds {
 		if err := ctx.Err(); err != nil {
 			return out, err
 		}
-		procs, err := h.fs.all()
-		if err != nil {
+		ids, err := h.untried(l, tried)
+		if err != nil || len(ids) == 0 {
 			return out, err
 		}
-		t := newTable(procs)
-		m := l.attribute(t, h.freshEnviron, h.self())
-		fresh := false
-		for _, pid := range slices.Sorted(maps.Keys(m.by)) {
-			id := identity{PID: pid, Ticks: t.procs[pid].Ticks}
-			if done[id] || t.procs[pid].State == 'X' {
-				continue
-			}
-			done[id], fresh = true, true
+		for _, id := range ids {
 			if s, sent := h.send(id, sig); sent {
 				out = append(out, s)
 			}
-		}
-		if !fresh {
-			return out, nil
 		}
 		time.Sleep(signalPause)
 	}
@@ -95,6 +84,25 @@ func (h *Host) signalSet(ctx context.Context, l *launch, sig unix.Signal) ([]pip
 		return out, nil // who is left shows in the next look
 	}
 	return out, fmt.Errorf("cannot kill the whole set of %q: it keeps forking", l.rec.Launch.ID)
+}
+
+// untried returns the members of a launch that are there now and were not
+// before, and marks them.
+func (h *Host) untried(l *launch, tried map[identity]bool) ([]identity, error) {
+	procs, err := h.fs.all()
+	if err != nil {
+		return nil, err
+	}
+	t := newTable(procs)
+	var out []identity
+	for _, pid := range slices.Sorted(maps.Keys(l.attribute(t, h.freshEnviron, h.self()).by)) {
+		id := identity{PID: pid, Ticks: t.procs[pid].Ticks}
+		if !tried[id] && t.procs[pid].State != 'X' {
+			tried[id] = true
+			out = append(out, id)
+		}
+	}
+	return out, nil
 }
 
 // send signals one process through a pidfd, which can not come to mean another

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"pipedeck/pipeline"
-
 	"golang.org/x/sys/unix"
+
+	"pipedeck/pipeline"
 )
 
 // slotHolder is written into a slot lock, for the message of who is refused.

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"syscall"
 
-	"pipedeck/pipeline"
-
 	"golang.org/x/sys/unix"
+
+	"pipedeck/pipeline"
 )
 
 // spawn starts the shim in a session of its own, hands it the locks and waits
@@ -33,7 +33,8 @@ func (h *Host) spawn(ctx context.Context, dir string, lock *os.File, slots []*os
 	defer logFile.Close()
 
 	argv := append(append([]string{}, h.opt.ShimArgv...), "--dir", dir)
-	cmd := exec.Command(argv[0], argv[1:]...)
+	// The shim outlives the request and the agent.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...)
 	cmd.Dir = "/"
 	cmd.Env = CleanEnv(h.opt.BaseEnv)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
