@@ -75,7 +75,7 @@ store: {bucket: %s, endpoint: %q, region: us-east-1, path_style: true, prefix: p
 func (w *world) client() *store.Client {
 	return store.New(store.Options{Bucket: w.spec.Store.Bucket, Endpoint: w.server.URL(), PathStyle: true,
 		Credentials:   credentials.NewStaticCredentialsProvider("right", "secret", ""),
-		ScratchPrefix: w.spec.RunPrefix() + ".pipedeck/probe/", StallTimeout: 2 * time.Second})
+		ScratchPrefix: w.spec.RunPrefix() + ".pipedeck/probe/"})
 }
 
 // start runs a mover until the test ends or end is called.
