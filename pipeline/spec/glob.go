@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -44,18 +45,30 @@ func (s *runeSet) add(c rune) {
 	}
 }
 
+func (s *runeSet) addRange(first, last rune) {
+	for c := first; c <= min(last, 128); c++ {
+		s.add(c)
+	}
+	if last >= 128 {
+		s.other = true
+	}
+}
+
 func (s runeSet) meets(t runeSet) bool {
 	return s.low&t.low != 0 || s.high&t.high != 0 || s.other && t.other
 }
 
 // overlap says whether some path could match both globs.
 func overlap(a, b string) bool {
+	begin, other := literalPrefix(a), literalPrefix(b)
+	// "a/**" matches "a" too, so a path may lack the last slash of a prefix.
+	if !strings.HasPrefix(begin+"/", other) && !strings.HasPrefix(other+"/", begin) {
+		return false
+	}
 	as, bs := patternsOf(a), patternsOf(b)
 	for _, p := range as {
-		for _, q := range bs {
-			if p.meets(q) {
-				return true
-			}
+		if slices.ContainsFunc(bs, p.meets) {
+			return true
 		}
 	}
 	return false
@@ -69,7 +82,7 @@ func patternsOf(glob string) []pattern {
 	all := make([]pattern, 0, len(alternatives))
 	for _, alt := range alternatives {
 		var p pattern
-		for _, s := range strings.Split(alt, "/") {
+		for s := range strings.SplitSeq(alt, "/") {
 			p = append(p, segment{deep: s == "**", tokens: tokensOf(s)})
 		}
 		all = append(all, p)
@@ -77,9 +90,9 @@ func patternsOf(glob string) []pattern {
 	return all
 }
 
-// expandBraces writes out {a,b}. It gives up on more than 64 alternatives.
+// expandBraces writes out {a,b}. It gives up on more than 16 alternatives.
 func expandBraces(glob string) ([]string, bool) {
-	const most = 64
+	const most = 16
 	done, todo := []string(nil), []string{glob}
 	for len(todo) > 0 {
 		if len(done)+len(todo) > most {
@@ -170,10 +183,7 @@ func classAt(rs []rune, i int) (runeSet, int) {
 			last = rs[i+2]
 			i += 2
 		}
-		for c := first; c <= last && c <= 128; c++ {
-			set.add(c)
-		}
-		set.other = set.other || last >= 128
+		set.addRange(first, last)
 	}
 	if negated {
 		return runeSet{^set.low, ^set.high, true}, i
@@ -254,7 +264,7 @@ func (g *grid) reach(step func(i, j int, to func(i, j int))) bool {
 
 // literalPrefix returns the text that everything a glob matches begins with.
 func literalPrefix(glob string) string {
-	if i := strings.IndexAny(glob, `*?[{\`); i >= 0 {
+	if i := strings.IndexAny(glob, `*?[{\`+digits); i >= 0 {
 		return glob[:i]
 	}
 	return glob

@@ -118,7 +118,7 @@ func (s *Spec) ArtifactMatches(rel string) bool {
 	if !s.artifactGlob(rel) {
 		return false
 	}
-	for _, name := range strings.Split(rel, "/") {
+	for name := range strings.SplitSeq(rel, "/") {
 		if temporary(name) || name == ".pipedeck" {
 			return false
 		}

@@ -17,7 +17,7 @@ type compiled struct {
 // ignored says that a path is never an output: someone's temporary or lock
 // file, or a folder of pipedeck's own.
 func ignored(rel string) bool {
-	for _, name := range strings.Split(rel, "/") {
+	for name := range strings.SplitSeq(rel, "/") {
 		if temporary(name) || strings.HasSuffix(name, ".lock") || name == ".pipedeck" {
 			return true
 		}

@@ -38,9 +38,14 @@ func TestOwnsFilesOfMarkerDirectories(t *testing.T) {
 func TestSampleID(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ id, rel, want string }{
-		{`hs_(\d+)\.bin`, "hs_000012.bin", "12"}, {`hs_(\d+)\.bin`, "hs_000.bin", "0"}, {`hs_(\d+)\.bin`, "x/hs_7.bin", "7"},
-		{`hs_(\d+)\.bin`, "hs_.bin", ""}, {`^(.*)\.bin`, "abc-01.bin", "abc-01"}, {`(\d+)`, "99999999999999999999999", "99999999999999999999999"},
-		{`(x)?`, "y", ""}, {"", "hs_1.bin", ""},
+		{`hs_(\d+)\.bin`, "hs_000012.bin", "12"},
+		{`hs_(\d+)\.bin`, "hs_000.bin", "0"},
+		{`hs_(\d+)\.bin`, "x/hs_7.bin", "7"},
+		{`hs_(\d+)\.bin`, "hs_.bin", ""},
+		{`^(.*)\.bin`, "abc-01.bin", "abc-01"},
+		{`(\d+)`, "99999999999999999999999", "99999999999999999999999"},
+		{`(x)?`, "y", ""},
+		{"", "hs_1.bin", ""},
 	} {
 		o := &Output{ID: c.id}
 		if got, ok := o.SampleID(c.rel); got != c.want || ok != (c.want != "") {

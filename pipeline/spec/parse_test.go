@@ -13,7 +13,7 @@ var update = flag.Bool("update", false, "write the expected errors of testdata/s
 
 const specs = "../../testdata/specs"
 
-func load(t testing.TB, name string) *Spec {
+func load(t *testing.T, name string) *Spec {
 	t.Helper()
 	src, err := os.ReadFile(filepath.Join(specs, name))
 	if err != nil {

@@ -74,11 +74,28 @@ func TestOverlap(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{"a/*.bin", "a/*.bin", true}, {"a/*.bin", "b/*.bin", false}, {"a/*.bin", "a/x*", true}, {"a/*.bin", "a/*.txt", false},
-		{"a/**", "a/b/c", true}, {"**/*.bin", "a/b/*.bin", true}, {"a/*", "a/b/c", false}, {"a/**/z", "a/z", true},
-		{"checkpoints/step_*/**", "checkpoints/drafter/**", false}, {"[a-c]x", "[d-f]x", false}, {"[a-c]x", "bx", true}, {"[!a]x", "ax", false},
-		{"{a,b/c}/*", "b/c/d", true}, {"{a,b}", "{c,d}", false}, {"out" + digits, "out3", true}, {"out" + digits, "outx", false}, {"out" + digits, "out", false},
-		{"?", "ab", false}, {"é*", "é", true}, {`\*`, "a", false}, {`\*`, "[*]", true}, {"*a*b*", "*c*", true},
+		{"a/*.bin", "a/*.bin", true},
+		{"a/*.bin", "b/*.bin", false},
+		{"a/*.bin", "a/x*", true},
+		{"a/*.bin", "a/*.txt", false},
+		{"a/**", "a/b/c", true},
+		{"**/*.bin", "a/b/*.bin", true},
+		{"a/*", "a/b/c", false},
+		{"a/**/z", "a/z", true},
+		{"checkpoints/step_*/**", "checkpoints/drafter/**", false},
+		{"[a-c]x", "[d-f]x", false},
+		{"[a-c]x", "bx", true},
+		{"[!a]x", "ax", false},
+		{"{a,b/c}/*", "b/c/d", true},
+		{"{a,b}", "{c,d}", false},
+		{"out" + digits, "out3", true},
+		{"out" + digits, "outx", false},
+		{"out" + digits, "out", false},
+		{"?", "ab", false},
+		{"é*", "é", true},
+		{`\*`, "a", false},
+		{`\*`, "[*]", true},
+		{"*a*b*", "*c*", true},
 	} {
 		if got := overlap(c.a, c.b); got != c.want {
 			t.Errorf("%q and %q: got %v", c.a, c.b, got)
@@ -102,7 +119,7 @@ func TestOverlapMissesNothing(t *testing.T) {
 		if matches(a, path) && !overlap(a, quoteGlob(path)) {
 			t.Fatalf("%q matches %q", a, path)
 		}
-		if matches(a, path) && !strings.HasPrefix(path, literalPrefix(a)) {
+		if matches(a, path) && !strings.HasPrefix(path+"/", literalPrefix(a)) {
 			t.Fatalf("%q matches %q, which does not begin with %q", a, path, literalPrefix(a))
 		}
 	})

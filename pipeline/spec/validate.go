@@ -238,7 +238,8 @@ func (c *checker) written(at string) bool { return c.r.given(at) || c.r.bad[at] 
 
 // oneOf reports unless exactly one of the alternatives is given, and returns it.
 func (c *checker) oneOf(at string, given map[string]bool) string {
-	var names, found []string
+	names := make([]string, 0, len(given))
+	var found []string
 	for name, is := range given {
 		names = append(names, name)
 		if is || c.written(where(at, name)) {

@@ -33,7 +33,7 @@ func (c *checker) match(at string, o *Output) {
 
 // neverMatches recognises globs of which every match is ignored.
 func neverMatches(glob string) bool {
-	for _, name := range strings.Split(glob, "/") {
+	for name := range strings.SplitSeq(glob, "/") {
 		plain := strings.NewReplacer("*", "x", "?", "x").Replace(name)
 		if !strings.ContainsAny(plain, `[{\`) && ignored(plain) {
 			return true

@@ -78,13 +78,19 @@ func (c *checker) portsOf(v *Service) int {
 	return v.PerGPU * most
 }
 
+// listener is a service with the ports that it may take on one node.
+type listener struct {
+	st          *Stage
+	name, at    string
+	first, last int
+}
+
+func (l listener) collides(k listener) bool {
+	return l.first <= k.last && k.first <= l.last && (k.st == l.st || together(k.st, l.st))
+}
+
 // ports reports services that could listen on the same port at the same time.
 func (c *checker) ports() {
-	type listener struct {
-		st          *Stage
-		name, at    string
-		first, last int
-	}
 	var seen []listener
 	for i := range c.s.Stages {
 		st := &c.s.Stages[i]
@@ -95,13 +101,10 @@ func (c *checker) ports() {
 				continue
 			}
 			l.last = v.Port + c.portsOf(v) - 1
-			for _, k := range seen {
-				if l.first > k.last || k.first > l.last || k.st != st && !c.together(k.st, st) {
-					continue
-				}
+			if i := slices.IndexFunc(seen, l.collides); i >= 0 {
+				k := seen[i]
 				c.fail(l.at, "each rank listens on port + rank; move one of them",
 					"%s of service %s collides with %s of %s (line %d)", portRange(l.first, l.last), l.name, portRange(k.first, k.last), k.name, c.line(k.at))
-				break
 			}
 			seen = append(seen, l)
 		}
@@ -117,7 +120,7 @@ func portRange(first, last int) string {
 
 // together says whether two stages may be active at once: they must not hold
 // the same GPU.
-func (c *checker) together(a, b *Stage) bool {
+func together(a, b *Stage) bool {
 	as, bs := holdings(a), holdings(b)
 	switch {
 	case !as.some() || !bs.some():

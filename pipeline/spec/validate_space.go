@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -208,35 +209,42 @@ func (c *checker) read(at, what, glob string, st *Stage, claims []claim) {
 // statusFiles keeps done-sets and progress files from being uploaded, deleted
 // or shared. files maps done-sets seen so far to their stage.
 func (c *checker) statusFiles(st *Stage, claims []claim, files map[string]string) {
-	at := where("stages", st.Name)
-	if d := st.DoneSet; d != nil && c.sound(where(at, "done_set", "file")) {
-		at := where(at, "done_set", "file")
-		full := c.s.Abs(d.File)
-		if other, twice := files[full]; twice {
-			c.fail(at, "", "stage %q has the same done_set file", other)
-		}
-		files[full] = st.Name
-		if _, in := within(full, c.s.StateDir); in {
-			c.fail(at, "", "the done_set file is in the state directory")
-		}
-		for _, cl := range claims {
-			if overlap(quoteGlob(full), cl.files) {
-				c.fail(at, "", "the done_set file would be uploaded as a file of output %s (line %d)", cl.label, c.line(cl.at))
-			}
+	if st.DoneSet != nil {
+		c.doneSetFile(st, claims, files)
+	}
+	at := where("stages", st.Name, "progress")
+	c.progressFiles(where(at, "json"), c.s.templateGlob(st.Progress.JSON, st), claims)
+	c.progressFiles(where(at, "jsonl"), c.progressGlob(st), claims)
+}
+
+func (c *checker) doneSetFile(st *Stage, claims []claim, files map[string]string) {
+	at := where("stages", st.Name, "done_set", "file")
+	if !c.sound(at) {
+		return
+	}
+	full := c.s.Abs(st.DoneSet.File)
+	if other, twice := files[full]; twice {
+		c.fail(at, "", "stage %q has the same done_set file", other)
+	}
+	files[full] = st.Name
+	if _, in := within(full, c.s.StateDir); in {
+		c.fail(at, "", "the done_set file is in the state directory")
+	}
+	for _, cl := range claims {
+		if overlap(quoteGlob(full), cl.files) {
+			c.fail(at, "", "the done_set file would be uploaded as a file of output %s (line %d)", cl.label, c.line(cl.at))
 		}
 	}
-	for _, p := range []struct{ name, glob string }{
-		{"json", c.s.templateGlob(st.Progress.JSON, st)}, {"jsonl", c.progressGlob(st)},
-	} {
-		at := where(at, "progress", p.name)
-		if p.glob == "" || !c.sound(at) {
-			continue
-		}
-		for _, cl := range claims {
-			if cl.o.AfterUpload != AfterKeep && overlap(c.absolute(p.glob), cl.files) {
-				c.fail(at, "set after_upload: keep there, or count something else",
-					"progress is read from files that output %s deletes after upload (line %d)", cl.label, c.line(cl.at))
-			}
+}
+
+func (c *checker) progressFiles(at, glob string, claims []claim) {
+	if glob == "" || !c.sound(at) {
+		return
+	}
+	for _, cl := range claims {
+		if cl.o.AfterUpload != AfterKeep && overlap(c.absolute(glob), cl.files) {
+			c.fail(at, "set after_upload: keep there, or count something else",
+				"progress is read from files that output %s deletes after upload (line %d)", cl.label, c.line(cl.at))
 		}
 	}
 }
@@ -275,36 +283,33 @@ func (c *checker) scratchSpace(st *Stage, i int, claims []claim) {
 			return
 		}
 	}
-	for what, glob := range c.precious() {
-		if overlap(tree, c.absolute(glob)) {
-			c.fail(at, hint, "scratch %q holds %s", clip(st.Scratch[i]), what)
+	for _, n := range c.precious() {
+		if overlap(tree, c.absolute(n.glob)) {
+			c.fail(at, hint, "scratch %q holds %s", clip(st.Scratch[i]), n.what)
 			return
 		}
 	}
 }
 
-// precious yields what stages read and operators gave, besides outputs.
-func (c *checker) precious() func(yield func(what, glob string) bool) {
-	return func(yield func(what, glob string) bool) {
-		for _, g := range c.s.Artifacts {
-			if !yield("artifact "+strconv.Quote(clip(g)), g) {
-				return
-			}
+// need is something that must not be removed, as a glob.
+type need struct{ what, glob string }
+
+// precious lists what stages read and operators gave, besides outputs.
+func (c *checker) precious() []need {
+	var all []need
+	for _, g := range c.s.Artifacts {
+		all = append(all, need{fmt.Sprintf("artifact %q", clip(g)), g})
+	}
+	for _, y := range c.s.Sync {
+		all = append(all, need{fmt.Sprintf("the files pushed to %q", clip(y.To)), quoteGlob(y.To)})
+	}
+	for _, st := range c.s.Stages {
+		for _, g := range st.Inputs {
+			all = append(all, need{fmt.Sprintf("input %q of stage %s", clip(g), st.Name), g})
 		}
-		for _, y := range c.s.Sync {
-			if !yield("the files pushed to "+strconv.Quote(clip(y.To)), quoteGlob(y.To)) {
-				return
-			}
-		}
-		for _, st := range c.s.Stages {
-			for _, g := range st.Inputs {
-				if !yield("input "+strconv.Quote(clip(g))+" of stage "+st.Name, g) {
-					return
-				}
-			}
-			if st.DoneSet != nil && !yield("the done_set file of stage "+st.Name, quoteGlob(st.DoneSet.File)) {
-				return
-			}
+		if st.DoneSet != nil {
+			all = append(all, need{"the done_set file of stage " + st.Name, quoteGlob(st.DoneSet.File)})
 		}
 	}
+	return all
 }
