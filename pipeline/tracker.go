@@ -20,6 +20,7 @@ type tracker struct {
 	have     bool
 	absent   bool // the source was looked at and not there, in this launch
 	adopted  bool // the launch is older than this agent
+	byFiles  bool // newest is the time of an output, which proves that it was made
 	produced bool
 	value    int64
 	base     int64 // the value when the present launch began
@@ -82,7 +83,7 @@ func (t *tracker) first(v int64, newest time.Time, fresh bool) {
 	if t.absent && !t.adopted {
 		t.base = 0
 	}
-	t.produced = v > t.base || (t.adopted && fresh && v > 0)
+	t.produced = v > t.base || ((t.adopted || t.byFiles) && fresh && v > 0)
 	if t.produced && fresh {
 		t.last = newest
 	}

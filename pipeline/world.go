@@ -202,7 +202,7 @@ func (s *stageWorld) worker(rank int) *workerWorld {
 	}
 	wk := s.workers[rank]
 	if wk == nil {
-		wk = &workerWorld{rank: rank}
+		wk = &workerWorld{rank: rank, files: tracker{byFiles: true}}
 		s.workers[rank] = wk
 	}
 	return wk

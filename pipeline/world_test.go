@@ -488,3 +488,16 @@ func TestActionIsShownWhileItRuns(t *testing.T) {
 		t.Fatalf("%+v", a)
 	}
 }
+
+func TestFirstFileOfARankCounts(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.start(0, 2)
+	b.w.Fold(mover(3, 1, 0, map[int]RankFiles{0: {Done: 1, NewestAt: at(2)}}))
+	wantWorker(t, b.worker(3, 0), WorkerRunning, "")
+	wantWorker(t, b.worker(3, 1), WorkerLoading, "no output yet")
+	b = newBench()
+	b.start(0, 1)
+	b.w.Fold(mover(3, 1, 0, map[int]RankFiles{0: {Done: 500, NewestAt: at(-100)}}))
+	wantWorker(t, b.worker(3, 0), WorkerLoading, "no output yet")
+}
