@@ -202,3 +202,22 @@ func TestRecycledPID(t *testing.T) {
 		t.Errorf("evidence with strangers in the session: %+v", set)
 	}
 }
+
+// A demo removes its folder as soon as its workers are gone: the shim must not
+// go on trying to record the end there.
+func TestShimEndsWithItsFolder(t *testing.T) {
+	t.Parallel()
+	d := newDeck(t)
+	h := d.host()
+	defer h.Close()
+	start(t, h, d.launch("w-0-1", "exec sleep 60"))
+	shim := shimOf(t, d, "w-0-1")
+	worker := seen(t, h).PID
+	if err := os.RemoveAll(filepath.Join(d.root, "runs")); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(worker, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the shim to end", func() bool { return gone(shim.PID) })
+}

@@ -3,6 +3,7 @@ package proc
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -153,16 +154,16 @@ func marks(l pipeline.Launch, deckID string) []string {
 // recordStart writes who was started. The worker is not waited for yet, so its
 // pid can not have been given to another process.
 func (s *shim) recordStart() {
-	fs := procFS{root: "/proc"}
+	proc := procFS{root: "/proc"}
 	rec := startedRecord{BootID: s.rec.BootID, SID: s.leader, At: now()}
-	worker, err := fs.stat(s.leader)
+	worker, err := proc.stat(s.leader)
 	if err == nil {
 		rec.Worker = identity{PID: worker.PID, Ticks: worker.Ticks}
-		rec.PIDNS, err = fs.pidNS()
+		rec.PIDNS, err = proc.pidNS()
 	}
 	if err == nil {
 		var self procStat
-		self, err = fs.stat(os.Getpid())
+		self, err = proc.stat(os.Getpid())
 		rec.Shim = identity{PID: self.PID, Ticks: self.Ticks}
 	}
 	if err == nil {
@@ -216,6 +217,9 @@ func (s *shim) writeUntilDone(name string, v any) error {
 		err := s.write(name, v)
 		if err == nil || time.Now().After(deadline) {
 			return err
+		}
+		if _, gone := os.Stat(s.dir); errors.Is(gone, fs.ErrNotExist) {
+			return err // nobody can ask any more
 		}
 		time.Sleep(housekeeping)
 	}
