@@ -103,8 +103,9 @@ func (c *Chain) load(ctx context.Context) (aws.Credentials, error) {
 	if err != nil {
 		return aws.Credentials{}, err
 	}
-	if !got.HasKeys() {
-		return aws.Credentials{}, errors.New("empty keys")
+	// The SDK reads this process's environment too; only c.env counts.
+	if !got.HasKeys() || got.Source == config.CredentialsSourceName {
+		return aws.Credentials{}, errors.New("no provider has keys")
 	}
 	return got, nil
 }

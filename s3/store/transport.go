@@ -27,8 +27,8 @@ func newHTTPClient(o Options) *http.Client {
 		IdleConnTimeout:       60 * time.Second,
 		TLSHandshakeTimeout:   o.ConnectTimeout,
 		ResponseHeaderTimeout: o.ResponseTimeout,
-		WriteBufferSize:       64 << 10,
-		ReadBufferSize:        64 << 10,
+		WriteBufferSize:       16 << 10,
+		ReadBufferSize:        32 << 10,
 		TLSNextProto:          map[string]func(string, *tls.Conn) http.RoundTripper{},
 		DisableCompression:    true,
 	}
