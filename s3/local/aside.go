@@ -136,9 +136,9 @@ func recoverHome(ctx context.Context, aside, home string) ([]AsideFile, Problems
 
 // Restore moves a file that lies aside back to its name, to be judged anew.
 // It replaces nothing but its own placeholder: if the name is taken the
-// outcome is Kept. Missing directories below the root are made again. The
-// status is Restored, Kept, Vanished or, for a placeholder that never got to
-// its place, Removed.
+// outcome is StatusKept. Missing directories below the root are made again. The
+// status is restored, kept, vanished or, for a placeholder that never got to
+// its place, removed.
 func Restore(a AsideFile) (Outcome, error) {
 	dirRel, base, err := splitRel(a.Rel)
 	if err != nil {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,7 +26,7 @@ func FilesystemName(path string) (string, error) {
 			break
 		}
 		up := filepath.Dir(path)
-		if classOf(err) != ErrVanished || up == path { //nolint:errorlint // classOf returns the sentinel itself
+		if !errors.Is(classOf(err), ErrVanished) || up == path {
 			return "", pathError("look at", path, err)
 		}
 		path = up

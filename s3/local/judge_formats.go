@@ -128,7 +128,8 @@ const (
 // whole and to begin with the file's first bytes: a cut file can end in a
 // whole zip that was stored inside it.
 func judgeZip(f file, size int64) (Judgement, error) {
-	r, err := zip.NewReader(f, size)
+	// The section answers offsets outside the file, which a broken directory may hold, with EOF.
+	r, err := zip.NewReader(io.NewSectionReader(f, 0, size), size)
 	switch {
 	case errors.Is(err, zip.ErrFormat), errors.Is(err, zip.ErrAlgorithm), isEOF(err):
 		return incomplete("no directory at the end"), nil

@@ -14,7 +14,7 @@ import (
 // Status is how a removal ended.
 type Status string
 
-// Values of Status. Only after Removed is the content gone.
+// Values of Status. Only after StatusRemoved is the content gone.
 const (
 	StatusRemoved  Status = "removed"  // unlinked, with Placeholder: replaced by an empty file
 	StatusChanged  Status = "changed"  // not the file that was hashed; at its place
@@ -28,8 +28,8 @@ const (
 // Outcome is the status of one removal and why.
 type Outcome struct {
 	Status Status
-	Reason string // empty for a plain Removed or Restored
-	Aside  string // for Kept: where it lies
+	Reason string // empty for a plain StatusRemoved or StatusRestored
+	Aside  string // for StatusKept: where it lies
 }
 
 // Points at which a Remover calls its Hook, in this order.
@@ -74,7 +74,7 @@ func (r *Remover) Remove(root, rel string, want Identity) (Outcome, error) {
 // owner and mtime. The two are swapped in one step, so that a script which
 // skips by existence never misses the name; only a filesystem that cannot
 // swap (not ext4, xfs, btrfs, tmpfs) has a moment without it. An empty file is
-// Denied: it is a placeholder already.
+// StatusDenied: it is a placeholder already.
 func (r *Remover) Placeholder(root, rel string, want Identity) (Outcome, error) {
 	if IsPlaceholder(want) {
 		return Outcome{Status: StatusDenied, Reason: "it is empty already"}, nil

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -251,6 +252,34 @@ func TestRemoveRefusesBadNames(t *testing.T) {
 	must(t, os.Symlink(filepath.Dir(root), filepath.Join(root, "up")))
 	if out, _ := r.Remove(root, "up/x", Identity{}); out.Status != StatusDenied {
 		t.Errorf("through a link: %+v", out)
+	}
+}
+
+func TestManyRemovalsAtOnce(t *testing.T) {
+	t.Parallel()
+	root, r := newTree(t, t.TempDir())
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			for i := range 20 {
+				rel := "d" + strconv.Itoa(i%3) + "/" + strconv.Itoa(n) + "-" + strconv.Itoa(i)
+				out, err := r.Remove(root, rel, put(t, root, rel, rel))
+				if err != nil || out.Status != StatusRemoved {
+					t.Errorf("%s: %+v %v", rel, out, err)
+				}
+				if i%5 == 0 {
+					if err := r.Tidy(); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	for rel, kind := range scanned(t, root, nil) {
+		if kind != KindDir {
+			t.Errorf("left %s", rel)
+		}
 	}
 }
 
