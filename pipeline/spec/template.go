@@ -24,8 +24,9 @@ type Vars struct {
 }
 
 // Expand replaces the {variables} of a template; {{ and }} are literal
-// braces. It fails for a variable that is unknown or has no value, because an
-// empty CUDA_VISIBLE_DEVICES or directory means something else entirely.
+// braces. It fails for a variable that is unknown or has no value: an empty
+// directory means something else entirely. Only {gpu} and {gpu_uuid} may be
+// empty, for workers that hold no GPU: an empty CUDA_VISIBLE_DEVICES hides all.
 func Expand(tmpl string, v Vars) (string, error) {
 	parts, err := splitTemplate(tmpl)
 	if err != nil {
@@ -41,7 +42,7 @@ func Expand(tmpl string, v Vars) (string, error) {
 		switch {
 		case !known:
 			return "", fmt.Errorf("cannot expand %q: unknown template variable {%s}", tmpl, p.name)
-		case value == "":
+		case value == "" && p.name != "gpu" && p.name != "gpu_uuid":
 			return "", fmt.Errorf("cannot expand %q: {%s} has no value here", tmpl, p.name)
 		}
 		b.WriteString(value)

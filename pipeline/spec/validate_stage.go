@@ -89,17 +89,11 @@ func (c *checker) onSomeNode(gpu int) bool {
 
 func (c *checker) workerScope(st *Stage) scope {
 	sc := scope{
-		allowed: []string{"rank", "world", "stage", "workdir", "run"},
+		allowed: []string{"rank", "world", "stage", "workdir", "run", "gpu", "gpu_uuid"},
 		why: map[string]string{
 			"port": "only services have a port; workers get {services.NAME.addresses}",
 			"path": "only keys are made for a file",
 		},
-	}
-	if st.Workers.PerGPU > 0 || st.Workers.GPUs.some() {
-		sc.allowed = append(sc.allowed, "gpu", "gpu_uuid")
-	} else {
-		const why = "the workers hold no GPU; give per_gpu, or gpus beside count"
-		sc.why["gpu"], sc.why["gpu_uuid"] = why, why
 	}
 	for _, v := range st.Services {
 		if v.Port > 0 {
