@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pipedeck/pipeline"
+	"pipedeck/remote/agent/wire"
 	"pipedeck/remote/client"
 )
 
@@ -242,7 +243,7 @@ func (a *app) sameSpec(ctx context.Context, s specFile, c *client.Client) (*clie
 			"stop the workers first, with the spec that the agent runs: "+filepath.Join(s.StateDir, specCopy),
 			"cannot act on %q: the agent runs another version of it and %s", a.flag.spec, busy)
 	}
-	if err := c.Stop(ctx); err != nil {
+	if _, err := client.End(ctx, wire.State{Dir: s.StateDir}); err != nil {
 		return nil, err
 	}
 	return a.connect(ctx, s)

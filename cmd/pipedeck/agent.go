@@ -103,16 +103,18 @@ func (a *app) agentStopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "stop", Short: "End agent and keeper; workers live on", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.running(cmd.Context())
-			if errors.Is(err, client.ErrNoAgent) {
-				a.say("no agent runs")
-				return nil
-			}
+			s, err := a.loadSpec()
 			if err != nil {
 				return err
 			}
-			defer c.Close()
-			return c.Stop(cmd.Context())
+			if err := s.needLocal(); err != nil {
+				return err
+			}
+			ran, err := client.End(cmd.Context(), wire.State{Dir: s.StateDir})
+			if err == nil && !ran {
+				a.say("no agent runs")
+			}
+			return err
 		},
 	}
 }

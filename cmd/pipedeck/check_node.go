@@ -136,7 +136,7 @@ func checkGPUs(ctx context.Context, rep *checkReport, s specFile) {
 	case needed != "":
 		rep.add("gpus", "source", checkFail, fmt.Sprintf("none: %s; stage %q needs GPUs", r.Reason, needed), "install the NVIDIA driver, or use `count` instead of `per_gpu`")
 	default:
-		rep.add("gpus", "source", checkWarn, "none: "+r.Reason, "no stage needs a GPU; their figures will be missing")
+		rep.add("gpus", "source", checkOK, "none, and no stage needs one: "+r.Reason, "")
 	}
 	for _, g := range r.GPUs {
 		checkGPU(rep, g)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"pipedeck/pipeline"
+	"pipedeck/remote/agent/wire"
 	"pipedeck/remote/client"
 	"pipedeck/s3/s3test"
 	"pipedeck/s3/store"
@@ -305,7 +306,7 @@ func (d *demo) end() error {
 	if d.client != nil {
 		d.endWorkers()
 		ctx, cancel := context.WithTimeout(context.Background(), demoAgentWait)
-		err := d.client.Stop(ctx)
+		_, err := client.End(ctx, wire.State{Dir: d.spec.StateDir})
 		cancel()
 		if err != nil {
 			d.a.say("demo: the agent did not end by itself: %v", err)

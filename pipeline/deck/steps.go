@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"pipedeck/pipeline"
@@ -52,7 +53,7 @@ func (d *Deck) writeDoneSets(ctx context.Context, s pipeline.Step) engine.Outcom
 		}
 		n, err := d.p.Mover.WriteDoneSet(ctx, name)
 		if err != nil {
-			return failed("%v", err)
+			return asReason(err)
 		}
 		if st.DoneSet != nil {
 			text = fmt.Sprintf("%d ids are done", n)
@@ -176,11 +177,19 @@ func findReading(r pipeline.MoverReading, name string) *pipeline.OutputReading {
 	return nil
 }
 
-// asReason turns an error into an outcome: a refusal has changed nothing.
+// asReason turns an error into an outcome: what could not be asked is unknown,
+// anything else has failed.
 func asReason(err error) engine.Outcome {
+	out := failed("%v", err)
 	var p *pipeline.Problem
-	if errors.As(err, &p) && p.Hint != "" {
-		return failed("%s (%s)", p.Text, p.Hint)
+	if !errors.As(err, &p) {
+		return out
 	}
-	return failed("%v", err)
+	if p.Kind == pipeline.ProblemUnreachable {
+		out.Result = pipeline.Unverified
+	}
+	if p.Hint != "" && !strings.Contains(out.Text, p.Hint) {
+		out.Text += " (" + p.Hint + ")"
+	}
+	return out
 }
