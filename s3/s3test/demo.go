@@ -1,6 +1,7 @@
 package s3test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -33,7 +34,7 @@ func Demo(o DemoOptions) (*DemoServer, error) {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = 256 << 20
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("cannot start the demo's store: %w", err)
 	}

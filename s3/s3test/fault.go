@@ -185,26 +185,43 @@ func (c *call) before() bool {
 		c.fail(&f)
 		return false
 	}
-	switch c.fault.Kind {
-	case ResetBefore:
-		c.reset()
-	case ResetInside:
-		_, _ = io.CopyN(io.Discard, c.r.Body, max(1, c.r.ContentLength/2))
-		c.reset()
-	case ResetAfter:
-		_, _ = io.Copy(io.Discard, c.r.Body)
-		c.reset()
-	case Stall:
-		_, _ = io.Copy(io.Discard, c.r.Body)
-		c.pause()
-		c.reset()
-	case Slow:
-		c.pause()
-	case ErrorIn200:
-		c.fail(&failure{200, "InternalError", "We encountered an internal error. Please try again.", nil})
-		return false
+	if strike, ok := weather[c.fault.Kind]; ok {
+		return strike(c)
 	}
 	return true
+}
+
+// weather are the kinds that strike before the operation. Each reports whether
+// it is to be done all the same; a reset does not return.
+var weather = map[Kind]func(*call) bool{
+	ResetBefore: func(c *call) bool {
+		c.reset()
+		return false
+	},
+	ResetInside: func(c *call) bool {
+		_, _ = io.CopyN(io.Discard, c.r.Body, max(1, c.r.ContentLength/2))
+		c.reset()
+		return false
+	},
+	ResetAfter: func(c *call) bool {
+		_, _ = io.Copy(io.Discard, c.r.Body)
+		c.reset()
+		return false
+	},
+	Stall: func(c *call) bool {
+		_, _ = io.Copy(io.Discard, c.r.Body)
+		c.pause()
+		c.reset()
+		return false
+	},
+	Slow: func(c *call) bool {
+		c.pause()
+		return true
+	},
+	ErrorIn200: func(c *call) bool {
+		c.fail(&failure{200, "InternalError", "We encountered an internal error. Please try again.", nil})
+		return false
+	},
 }
 
 // pause waits for Rule.Delay, the client's patience or the server's end.

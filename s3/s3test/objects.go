@@ -46,7 +46,7 @@ func (b *objects) data(o *object) []byte {
 	return data
 }
 
-func (b *objects) put(key string, data []byte, etag string, now time.Time) *object {
+func (b *objects) put(key string, data []byte, etag string, now time.Time) {
 	o := &object{key: key, size: int64(len(data)), etag: etag, modified: now}
 	if b.dir == "" {
 		o.body = data
@@ -65,7 +65,6 @@ func (b *objects) put(key string, data []byte, etag string, now time.Time) *obje
 		b.keys = slices.Insert(b.keys, i, key)
 	}
 	b.byKey[key] = o
-	return o
 }
 
 func (b *objects) remove(key string) {

@@ -32,9 +32,10 @@ func (c *call) create() *failure {
 	c.s.mu.Unlock()
 	c.committed()
 	c.xml(http.StatusOK, struct {
-		XMLName               xml.Name `xml:"InitiateMultipartUploadResult"`
-		Bucket, Key, UploadId string
-	}{Bucket: c.bucket, Key: c.key, UploadId: id})
+		XMLName     xml.Name `xml:"InitiateMultipartUploadResult"`
+		Bucket, Key string
+		UploadID    string `xml:"UploadId"`
+	}{Bucket: c.bucket, Key: c.key, UploadID: id})
 	return nil
 }
 
@@ -163,7 +164,10 @@ func (c *call) abort() *failure {
 }
 
 func (c *call) listUploads() *failure {
-	type entry struct{ Key, UploadId string }
+	type entry struct {
+		Key      string
+		UploadID string `xml:"UploadId"`
+	}
 	c.s.mu.Lock()
 	var entries []entry
 	for _, id := range slices.Sorted(maps.Keys(c.s.uploads)) {
@@ -200,10 +204,11 @@ func (c *call) listParts() *failure {
 		return fail
 	}
 	c.xml(http.StatusOK, struct {
-		XMLName               xml.Name `xml:"ListPartsResult"`
-		Bucket, Key, UploadId string
-		IsTruncated           bool
-		Part                  []entry
-	}{Bucket: c.bucket, Key: c.key, UploadId: u.id, Part: entries})
+		XMLName     xml.Name `xml:"ListPartsResult"`
+		Bucket, Key string
+		UploadID    string `xml:"UploadId"`
+		IsTruncated bool
+		Part        []entry
+	}{Bucket: c.bucket, Key: c.key, UploadID: u.id, Part: entries})
 	return nil
 }

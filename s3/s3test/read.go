@@ -126,7 +126,7 @@ func (c *call) page(l *listing) {
 		l.objects = append(l.objects, shown)
 	}
 	if l.truncated && len(l.objects) > 0 {
-		l.next = base64.URLEncoding.EncodeToString([]byte(l.objects[len(l.objects)-1].key))
+		l.next = tokenAfter(l.objects[len(l.objects)-1].key)
 	}
 }
 
@@ -135,34 +135,47 @@ func (c *call) distort(l *listing) {
 	if c.fault == nil {
 		return
 	}
-	n := len(l.objects)
-	switch c.fault.Kind {
-	case ListDuplicate:
-		if n > 0 {
+	if twist, ok := twists[c.fault.Kind]; ok {
+		twist(l)
+	}
+}
+
+// twists are the kinds that change a page after it was collected.
+var twists = map[Kind]func(*listing){
+	ListDuplicate: func(l *listing) {
+		if len(l.objects) > 0 {
 			l.objects = slices.Insert(l.objects, 0, l.objects[0])
 		}
-	case ListUnordered:
-		if n > 1 {
+	},
+	ListUnordered: func(l *listing) {
+		if n := len(l.objects); n > 1 {
 			l.objects[0], l.objects[n-1] = l.objects[n-1], l.objects[0]
 		}
-	case ListEmptyPage:
-		l.objects, l.truncated = nil, true
-		l.next = base64.URLEncoding.EncodeToString([]byte(max(l.after, "\x00")))
-	case ListNoToken:
+	},
+	ListEmptyPage: func(l *listing) {
+		l.objects, l.truncated, l.next = nil, true, tokenAfter(l.after)
+	},
+	ListNoToken: func(l *listing) {
 		l.truncated, l.next = true, ""
-	case ListLoop:
-		l.truncated = true
-		l.next = l.token
+	},
+	ListLoop: func(l *listing) {
+		l.truncated, l.next = true, l.token
 		if l.next == "" {
-			l.next = base64.URLEncoding.EncodeToString([]byte(l.after))
+			l.next = tokenAfter(l.after)
 		}
-	case ListForeign:
-		l.objects = append(l.objects, object{key: "\xf4\x8f\xbf\xbf/foreign", etag: opaque(nil), modified: c.now})
-	case ListHide:
-		if n > 0 {
-			l.objects = l.objects[1:]
-		}
-	}
+	},
+	ListForeign: func(l *listing) {
+		l.objects = append(l.objects, object{key: "\U0010ffff/foreign", etag: opaque(nil)})
+	},
+	ListHide: func(l *listing) {
+		l.objects = l.objects[min(1, len(l.objects)):]
+	},
+}
+
+// tokenAfter is the continuation token of a page that begins after key; it is
+// never empty.
+func tokenAfter(key string) string {
+	return base64.URLEncoding.EncodeToString([]byte(max(key, "\x00")))
 }
 
 func (l *listing) xml(bucket string, percentSpace bool) []byte {

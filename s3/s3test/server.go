@@ -77,7 +77,7 @@ func New(o Options) *Server {
 
 // Listen serves on a free port of 127.0.0.1 until Close.
 func (s *Server) Listen() error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
 	}

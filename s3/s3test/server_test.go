@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,7 +108,7 @@ func TestLaggingAndHidingLists(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var keys []string
+		keys := make([]string, 0, len(page.Objects))
 		for _, o := range page.Objects {
 			keys = append(keys, o.Key)
 		}
@@ -123,15 +124,15 @@ func TestRules(t *testing.T) {
 		s := s3test.Start(t, s3test.Options{Seed: seed})
 		c := client(t, s)
 		s.Inject(r)
-		out := ""
+		var out strings.Builder
 		for i := range 40 {
 			mark := "."
 			if _, err := c.Head(t.Context(), fmt.Sprintf("data/%02d", i%4)); isCode(err, "InternalError") {
 				mark = "x"
 			}
-			out += mark
+			out.WriteString(mark)
 		}
-		return out
+		return out.String()
 	}
 	if got := outcomes(1, s3test.Rule{Kind: s3test.Broken, Op: s3test.OpPut}); got != "........................................" {
 		t.Errorf("another operation: %s", got)
@@ -198,8 +199,7 @@ func TestCredentialsBucketAndWeather(t *testing.T) {
 	c := client(t, s)
 	class := func() pipeline.StoreClass {
 		_, err := c.List(t.Context(), pipeline.ListRequest{})
-		var e *pipeline.StoreError
-		if errors.As(err, &e) {
+		if e, ok := errors.AsType[*pipeline.StoreError](err); ok {
 			return e.Class
 		}
 		return ""

@@ -86,7 +86,7 @@ func tryGateway(bin, dir string) (*Gateway, func(), error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot start versitygw: %w", err)
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }() // the child keeps its own descriptor
 	addr, err := freeAddress()
 	if err != nil {
 		return nil, nil, err
@@ -99,7 +99,7 @@ func tryGateway(bin, dir string) (*Gateway, func(), error) {
 	if !hasXattrs(g.Dir) {
 		args = append(args, "--sidecar", side) // slower: a folder and files for each object
 	}
-	cmd := exec.Command(bin, append(args, filepath.Dir(g.Dir))...)
+	cmd := exec.CommandContext(context.Background(), bin, append(args, filepath.Dir(g.Dir))...)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		return nil, nil, fmt.Errorf("cannot start versitygw: %w", err)
@@ -126,12 +126,12 @@ func hasXattrs(dir string) bool {
 }
 
 func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", fmt.Errorf("cannot find a free port: %w", err)
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	addr := l.Addr().String()
+	return addr, l.Close()
 }
 
 // ready waits until the gateway answers.
@@ -166,7 +166,7 @@ func (g *Gateway) Requests() (map[string]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot count requests: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	n := map[string]int{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		fields := strings.Split(lines.Text(), " | ")

@@ -84,8 +84,7 @@ func failOrUnknown(e *pipeline.StoreError) string {
 
 func failed(name string, err error) CheckItem {
 	item := CheckItem{Name: name, Result: CheckFail, Text: err.Error()}
-	var e *pipeline.StoreError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*pipeline.StoreError](err); ok {
 		item.Hint = e.Hint
 	}
 	return item
@@ -189,7 +188,7 @@ func (c *Client) readBack(ctx context.Context, req pipeline.PutRequest, etag str
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	data, err := io.ReadAll(io.LimitReader(r, int64(len(req.Body))+1))
 	if err != nil {
 		return err

@@ -64,13 +64,11 @@ func classOfStatus(status int) pipeline.StoreClass {
 // classify turns an SDK error into the port's error. ctx is the attempt's: its
 // cause tells a stall from a deadline from a cancelled caller.
 func classify(ctx context.Context, op, key string, err error) *pipeline.StoreError {
-	var done *pipeline.StoreError
-	if errors.As(err, &done) {
+	if done, ok := errors.AsType[*pipeline.StoreError](err); ok {
 		return done
 	}
 	e := &pipeline.StoreError{Op: op, Key: key, Class: pipeline.StoreTransient, Err: err}
-	var noCreds *NoCredentialsError
-	if errors.As(err, &noCreds) {
+	if noCreds, ok := errors.AsType[*NoCredentialsError](err); ok {
 		e.Class, e.Hint, e.Err = pipeline.StoreCredentials, hintNoCredentials, noCreds
 		return e
 	}
@@ -82,8 +80,7 @@ func classify(ctx context.Context, op, key string, err error) *pipeline.StoreErr
 	e.Status = re.HTTPStatusCode()
 	e.RetryAfter = retryAfter(re.Response.Header)
 	message := ""
-	var api smithy.APIError
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		e.Code, message = api.ErrorCode(), api.ErrorMessage()
 	}
 	e.Class = classOfAnswer(e.Code, message, e.Status)
@@ -128,13 +125,12 @@ func hintFor(e *pipeline.StoreError, r *smithyhttp.Response) string {
 	if h := hintForCode(e.Code, r); h != "" {
 		return h
 	}
-	switch e.Class {
-	case pipeline.StoreCredentials:
-		return "check the access key and its secret, and that it may use this bucket"
-	case pipeline.StoreThrottled:
-		return "the endpoint asks for fewer requests; it is tried again, slower"
-	case pipeline.StoreIntegrity:
-		return "the endpoint received other bytes than were sent; look at proxies on the way"
-	}
-	return ""
+	return classHints[e.Class]
+}
+
+// classHints are for answers whose code says no more than their class.
+var classHints = map[pipeline.StoreClass]string{
+	pipeline.StoreCredentials: "check the access key and its secret, and that it may use this bucket",
+	pipeline.StoreThrottled:   "the endpoint asks for fewer requests; it is tried again, slower",
+	pipeline.StoreIntegrity:   "the endpoint received other bytes than were sent; look at proxies on the way",
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -30,11 +31,7 @@ type Counter struct {
 func (c *Counter) Ops() map[string]OpCount {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make(map[string]OpCount, len(c.ops))
-	for op, n := range c.ops {
-		out[op] = n
-	}
-	return out
+	return maps.Clone(c.ops)
 }
 
 // Requests is the number of requests of all kinds.

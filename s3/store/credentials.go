@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -128,11 +129,11 @@ func (c *Chain) files() (conf, creds string) {
 // fileStamp changes when one of the chain's files does.
 func (c *Chain) fileStamp() string {
 	conf, creds := c.files()
-	stamp := ""
+	var stamp strings.Builder
 	for _, path := range []string{conf, creds} {
 		if fi, err := os.Stat(path); err == nil {
-			stamp += fmt.Sprintf("%s %d %d\n", path, fi.Size(), fi.ModTime().UnixNano())
+			fmt.Fprintf(&stamp, "%s %d %d\n", path, fi.Size(), fi.ModTime().UnixNano())
 		}
 	}
-	return stamp
+	return stamp.String()
 }

@@ -60,8 +60,7 @@ func TestNoCredentialsAreFoundQuickly(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	_, err := LoadCredentials(envOf(t.TempDir(), nil)).Retrieve(t.Context())
-	var none *NoCredentialsError
-	if !errors.As(err, &none) {
+	if _, ok := errors.AsType[*NoCredentialsError](err); !ok {
 		t.Fatalf("%v", err)
 	}
 	if took := time.Since(began); took > 2*time.Second {

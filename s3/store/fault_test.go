@@ -102,7 +102,7 @@ func TestStallIsGivenUp(t *testing.T) {
 	}
 	s.Inject(s3test.Rule{Op: s3test.OpPut, Kind: s3test.Stall, Count: 1})
 	_, err := c.Put(t.Context(), contract.Request("k", []byte("body")))
-	wantError(t, err, pipeline.StoreTransient, "hangs")
+	_ = wantError(t, err, pipeline.StoreTransient, "hangs")
 }
 
 func TestGetFaults(t *testing.T) {
@@ -115,9 +115,9 @@ func TestGetFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	data, err := io.ReadAll(r)
-	wantError(t, err, pipeline.StoreTransient, "")
+	_ = wantError(t, err, pipeline.StoreTransient, "")
 	if len(data) >= 1<<20 {
 		t.Errorf("%d bytes of a broken transfer", len(data))
 	}
@@ -150,7 +150,7 @@ func TestListLies(t *testing.T) {
 			if err == nil {
 				t.Fatalf("believed %+v", page)
 			}
-			wantError(t, err, pipeline.StoreTransient, "")
+			_ = wantError(t, err, pipeline.StoreTransient, "")
 			if hit.Struck() != 1 || s.TotalRequests() != 1 {
 				t.Errorf("struck %d times in %d requests", hit.Struck(), s.TotalRequests())
 			}
@@ -174,7 +174,7 @@ func TestListLoopIsNoticed(t *testing.T) {
 	}
 	s.Inject(s3test.Rule{Op: s3test.OpList, Kind: s3test.ListLoop})
 	_, err = c.List(t.Context(), pipeline.ListRequest{Max: 1, Token: page.Next})
-	wantError(t, err, pipeline.StoreTransient, "contradicts")
+	_ = wantError(t, err, pipeline.StoreTransient, "contradicts")
 	s.Clear()
 	s.Inject(s3test.Rule{Op: s3test.OpList, Kind: s3test.ListEmptyPage, Count: 1})
 	page, err = c.List(t.Context(), pipeline.ListRequest{Max: 1})
@@ -210,7 +210,7 @@ func TestCompleteFaults(t *testing.T) {
 			}
 			s.Inject(s3test.Rule{Op: s3test.OpComplete, Kind: row.kind, Framed: true, Count: 1})
 			_, err = c.CompleteMultipart(t.Context(), pipeline.CompleteRequest{Key: "k", UploadID: id, ETags: []string{etag}})
-			wantError(t, err, row.class, "")
+			_ = wantError(t, err, row.class, "")
 			if _, ok := s.Object("k"); ok != row.stored {
 				t.Errorf("stored: %v", ok)
 			}
@@ -260,7 +260,7 @@ func TestProfileIsShared(t *testing.T) {
 
 func TestEndpointProblems(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,9 +285,9 @@ func TestEndpointProblems(t *testing.T) {
 			t.Parallel()
 			c := store.New(store.Options{Bucket: row.bucket, Endpoint: row.endpoint, PathStyle: true, Credentials: keys(row.key)})
 			_, err := c.Put(t.Context(), contract.Request("k", []byte("x")))
-			wantError(t, err, row.class, row.hint)
+			_ = wantError(t, err, row.class, row.hint)
 			_, err = c.List(t.Context(), pipeline.ListRequest{})
-			wantError(t, err, row.class, row.hint)
+			_ = wantError(t, err, row.class, row.hint)
 			items := c.Probe(t.Context())
 			if items[len(items)-1].Result != store.CheckUnknown {
 				t.Errorf("check: %+v", items)

@@ -94,8 +94,7 @@ func classifyTransport(ctx context.Context, e *pipeline.StoreError) {
 		e.Hint = deadlineHint(cause)
 		return
 	}
-	var sent *url.Error
-	if errors.As(e.Err, &sent) {
+	if sent, ok := errors.AsType[*url.Error](e.Err); ok {
 		e.Err = sent.Err // without the SDK's and net/http's framing
 	}
 	var dns *net.DNSError

@@ -314,8 +314,7 @@ func isClass(err error, class pipeline.StoreClass) bool {
 }
 
 func statusOf(err error) int {
-	var e *pipeline.StoreError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*pipeline.StoreError](err); ok {
 		return e.Status
 	}
 	return 0

@@ -76,6 +76,7 @@ func TestContract(t *testing.T) {
 		t.Run("s3test "+p.Name, func(t *testing.T) {
 			t.Parallel()
 			contract.Store(t, func(t *testing.T) pipeline.Store {
+				t.Helper()
 				return clientOf(s3test.Start(t, s3test.Options{Personality: p}))
 			})
 		})
@@ -83,12 +84,14 @@ func TestContract(t *testing.T) {
 	t.Run("s3test on disk", func(t *testing.T) {
 		t.Parallel()
 		contract.Store(t, func(t *testing.T) pipeline.Store {
+			t.Helper()
 			return clientOf(s3test.Start(t, s3test.Options{Dir: t.TempDir()}))
 		})
 	})
 	t.Run("demo", func(t *testing.T) {
 		t.Parallel()
 		contract.Store(t, func(t *testing.T) pipeline.Store {
+			t.Helper()
 			d, err := s3test.Demo(s3test.DemoOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -100,6 +103,7 @@ func TestContract(t *testing.T) {
 	t.Run("versitygw", func(t *testing.T) {
 		t.Parallel()
 		contract.Store(t, func(t *testing.T) pipeline.Store {
+			t.Helper()
 			g := s3test.Versitygw(t)
 			return store.New(store.Options{
 				Bucket: g.Bucket, Endpoint: g.Endpoint, PathStyle: true, ScratchPrefix: "p/",

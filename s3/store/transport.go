@@ -95,7 +95,7 @@ type answerBody struct {
 func (a *answerBody) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
 	a.dog.moved()
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = classify(a.ctx, "get", a.key, err)
 	}
 	return n, err

@@ -42,29 +42,32 @@ func (s *scanner) token() (token, error) {
 		}
 		text = s.add(text, s.in[s.pos:s.pos+i])
 		s.pos += i
-		rest := s.in[s.pos:]
-		if len(rest) > 1 && rest[1] != '!' && rest[1] != '?' {
+		if rest := s.in[s.pos:]; len(rest) > 1 && rest[1] != '!' && rest[1] != '?' {
 			return s.tag(text)
 		}
-		switch {
-		case bytes.HasPrefix(rest, []byte("<![CDATA[")):
-			body, err := s.until(rest, "<![CDATA[", "]]>")
-			if err != nil {
-				return token{}, err
-			}
-			text = s.add(text, escapeAmp(body))
-		case bytes.HasPrefix(rest, []byte("<!--")):
-			if _, err := s.until(rest, "<!--", "-->"); err != nil {
-				return token{}, err
-			}
-		case bytes.HasPrefix(rest, []byte("<?")):
-			if _, err := s.until(rest, "<?", "?>"); err != nil {
-				return token{}, err
-			}
-		default:
-			return s.tag(text)
+		more, err := s.markup()
+		if err != nil {
+			return token{}, err
+		}
+		text = s.add(text, more)
+	}
+}
+
+// markup passes what is no tag, and returns the text of a CDATA section.
+func (s *scanner) markup() ([]byte, error) {
+	rest := s.in[s.pos:]
+	for _, row := range [...]struct{ open, shut string }{{"<!--", "-->"}, {"<?", "?>"}} {
+		if bytes.HasPrefix(rest, []byte(row.open)) {
+			_, err := s.until(rest, row.open, row.shut)
+			return nil, err
 		}
 	}
+	const open, shut = "<![CDATA[", "]]>"
+	if !bytes.HasPrefix(rest, []byte(open)) {
+		return nil, errNotXML
+	}
+	body, err := s.until(rest, open, shut)
+	return escapeAmp(body), err
 }
 
 // add joins two pieces of one text; the first stays uncopied if it is alone.

@@ -92,7 +92,7 @@ func (s *suite) holds(t *testing.T, key string, body []byte) {
 	if err != nil {
 		t.Fatalf("get %q: %v", key, err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	got, err := io.ReadAll(r)
 	if err != nil || !bytes.Equal(got, body) {
 		t.Fatalf("get %q: %d bytes, err %v; want %d bytes", key, len(got), err, len(body))
@@ -119,7 +119,7 @@ func (s *suite) list(t *testing.T, req pipeline.ListRequest) (objects []pipeline
 }
 
 func keysOf(objects []pipeline.Object) []string {
-	var keys []string
+	keys := make([]string, 0, len(objects))
 	for _, o := range objects {
 		keys = append(keys, o.Key)
 	}
@@ -138,6 +138,7 @@ func wantClass(t *testing.T, err error, class pipeline.StoreClass) {
 }
 
 func (s *suite) roundTrip(t *testing.T) {
+	t.Helper()
 	for _, n := range []int{0, 1, 1<<20 + 3} {
 		key, body := fmt.Sprintf("trip/%d.bin", n), Bytes(uint64(n), n)
 		res := s.put(t, key, body)
@@ -163,13 +164,14 @@ func (s *suite) roundTrip(t *testing.T) {
 }
 
 func (s *suite) offset(t *testing.T) {
+	t.Helper()
 	body := Bytes(1, 10_000)
 	s.put(t, "offset", body)
 	r, obj, err := s.Get(t.Context(), "offset", 4_000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	got, err := io.ReadAll(r)
 	if err != nil || !bytes.Equal(got, body[4_000:]) || obj.Size != 10_000 {
 		t.Errorf("%d bytes from 4000, size %d, err %v", len(got), obj.Size, err)
@@ -177,6 +179,7 @@ func (s *suite) offset(t *testing.T) {
 }
 
 func (s *suite) missing(t *testing.T) {
+	t.Helper()
 	_, err := s.Head(t.Context(), "nobody/wrote/this")
 	wantClass(t, err, pipeline.StoreMissing)
 	_, _, err = s.Get(t.Context(), "nobody/wrote/this", 0)
@@ -196,12 +199,14 @@ func (s *suite) missing(t *testing.T) {
 }
 
 func (s *suite) replace(t *testing.T) {
+	t.Helper()
 	s.put(t, "replace", []byte("old"))
 	s.put(t, "replace", []byte("newer"))
 	s.holds(t, "replace", []byte("newer"))
 }
 
 func (s *suite) wrongSums(t *testing.T) {
+	t.Helper()
 	for _, row := range []struct {
 		name  string
 		holds bool
@@ -225,6 +230,7 @@ func (s *suite) wrongSums(t *testing.T) {
 }
 
 func (s *suite) onlyIfAbsent(t *testing.T) {
+	t.Helper()
 	if !s.profile.ConditionalPut {
 		t.Skip("the profile says that the endpoint does not honour If-None-Match")
 	}
@@ -241,6 +247,7 @@ func (s *suite) onlyIfAbsent(t *testing.T) {
 }
 
 func (s *suite) onlyOver(t *testing.T) {
+	t.Helper()
 	if !s.profile.ConditionalMatch {
 		t.Skip("the profile says that the endpoint does not honour If-Match")
 	}
@@ -258,11 +265,12 @@ func (s *suite) onlyOver(t *testing.T) {
 }
 
 func (s *suite) oddNames(t *testing.T) {
+	t.Helper()
 	names := []string{
 		"a b", "a+b", "a%20b", "a%b", "a#b", "a?b", "a&b=c", "a;b", "a:b", "a,b", "a'b", `a"b`, "(a)", "[a]", "{a}", "<a>", "a@b",
 		"a$b", "a!b", "a*b", "a=b", "a~b", "a|b", "a^b", "a`b", "-a", ".a", "a.", "ä", "a\u0308", "日本", "🚀", "sub/dir/a b+c%",
 	}
-	var want []string
+	want := make([]string, 0, len(names))
 	for i, name := range names {
 		key := "odd/" + name
 		s.put(t, key, Bytes(uint64(i), 100+i))
@@ -280,7 +288,7 @@ func (s *suite) oddNames(t *testing.T) {
 
 func (s *suite) fill(t *testing.T, prefix string, n int) []string {
 	t.Helper()
-	var keys []string
+	keys := make([]string, 0, n)
 	var g errgroup.Group
 	g.SetLimit(16)
 	for i := range n {
@@ -298,6 +306,7 @@ func (s *suite) fill(t *testing.T, prefix string, n int) []string {
 }
 
 func (s *suite) pages(t *testing.T) {
+	t.Helper()
 	keys := s.fill(t, "pages/", 25)
 	s.put(t, "pages-not", []byte("x"))
 	got, pages := s.list(t, pipeline.ListRequest{Prefix: "pages/", Max: 10})
@@ -318,6 +327,7 @@ func (s *suite) pages(t *testing.T) {
 }
 
 func (s *suite) fullPages(t *testing.T) {
+	t.Helper()
 	keys := s.fill(t, "full/", 1_010)
 	got, pages := s.list(t, pipeline.ListRequest{Prefix: "full/"})
 	if !slices.Equal(keysOf(got), keys) || pages != 2 {
@@ -342,6 +352,7 @@ func (s *suite) parts(t *testing.T, key, id string, bodies ...[]byte) (etags []s
 }
 
 func (s *suite) multipart(t *testing.T) {
+	t.Helper()
 	const key = "multi/file.bin"
 	body := Bytes(9, 5<<20+1_000)
 	id, err := s.CreateMultipart(t.Context(), key)
@@ -364,6 +375,7 @@ func (s *suite) multipart(t *testing.T) {
 }
 
 func (s *suite) aborted(t *testing.T) {
+	t.Helper()
 	const key = "multi/given-up"
 	id, err := s.CreateMultipart(t.Context(), key)
 	if err != nil {
@@ -384,6 +396,7 @@ func (s *suite) aborted(t *testing.T) {
 }
 
 func (s *suite) wrongPart(t *testing.T) {
+	t.Helper()
 	const key = "multi/wrong"
 	id, err := s.CreateMultipart(t.Context(), key)
 	if err != nil {
@@ -400,6 +413,7 @@ func (s *suite) wrongPart(t *testing.T) {
 }
 
 func (s *suite) cancelled(t *testing.T) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := s.Put(ctx, Request("cancelled", []byte("x")))
