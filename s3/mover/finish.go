@@ -42,10 +42,8 @@ func (m *Mover) finish(f *file, err error) {
 	case errors.Is(err, context.Canceled):
 		f.setState(stateWaiting)
 	case errors.Is(err, errChanged):
-		f.next = m.opt.Clock().Add(racyWindow)
 		f.setState(stateSeen)
-		m.toJudge.push(f, f.next)
-		f.next = time.Time{}
+		f.judgeAt.at(m.toJudge, f, m.opt.Clock().Add(racyWindow))
 	case errors.Is(err, errNotYet):
 		f.next = m.opt.Clock().Add(f.out.spec.Every)
 		m.enqueue(f)

@@ -19,7 +19,7 @@ const recheckIncomplete = 10 * time.Second
 // judgeAgain sends a file to be judged. Mover.mu is held.
 func (m *Mover) judgeAgain(f *file) {
 	f.setState(stateSeen)
-	m.toJudge.push(f, time.Time{})
+	f.judgeAt.at(m.toJudge, f, time.Time{})
 }
 
 // reconsider judges a file again whose circumstances changed, unless it is on
@@ -35,12 +35,12 @@ func (m *Mover) reconsider(f *file) {
 
 func (m *Mover) judgeLoop(ctx context.Context) {
 	for m.toJudge.wait(ctx) == nil {
-		f := m.toJudge.pop()
+		f, due := m.toJudge.pop()
 		if f == nil {
 			continue
 		}
 		m.mu.Lock()
-		wanted := f.toJudge()
+		wanted := f.judgeAt.taken(due) && f.toJudge()
 		m.mu.Unlock()
 		if !wanted {
 			continue
@@ -115,8 +115,18 @@ func (m *Mover) weigh(f *file, src *local.File, j local.Judgement, v verdict) ve
 	case local.Unsupported:
 		v.err = errors.New(j.Reason)
 	case local.Incomplete:
+		v.done = f.out.spec.Format == spec.FormatJSONL && v.id.Size > 0 && m.linesCount(f, src, v.id)
 	}
 	return v
+}
+
+// linesCount says whether a jsonl file that ends inside a record is sent: its
+// whole lines while it grows, all of it when nobody writes any more.
+func (m *Mover) linesCount(f *file, src *local.File, id local.Identity) bool {
+	m.mu.Lock()
+	growing := f.out.grows()
+	m.mu.Unlock()
+	return growing || local.Settled(id, m.opt.Clock(), f.out.spec.Settle) && !isOpen(src)
 }
 
 func isOpen(src *local.File) bool {
@@ -149,7 +159,7 @@ func (m *Mover) place(f *file, v verdict) {
 	if !v.done {
 		f.complete = false
 		f.setState(stateWriting)
-		m.toJudge.push(f, v.again)
+		f.judgeAt.at(m.toJudge, f, v.again)
 		return
 	}
 	m.completed(f)
@@ -195,9 +205,9 @@ func (m *Mover) remind(f *file) {
 		due = f.since
 	}
 	if f.id.Size > m.sizes.single {
-		m.large.push(f, due)
+		f.sendAt.at(m.large, f, due)
 	} else {
-		m.small.push(f, due)
+		f.sendAt.at(m.small, f, due)
 	}
 }
 

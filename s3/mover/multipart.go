@@ -56,8 +56,8 @@ func (m *Mover) dispatchLarge(ctx context.Context) {
 		if m.await(ctx, func() bool { return m.known }) != nil {
 			return
 		}
-		f := m.large.pop()
-		if f == nil || !m.take(f) {
+		f, due := m.large.pop()
+		if f == nil || !m.take(f, due) {
 			<-limit
 			continue
 		}

@@ -62,7 +62,8 @@ type waiter struct {
 // scanState is what is known of the directory as a whole.
 type scanState struct {
 	done    bool // at least one whole scan
-	rounds  int  // whole scans that ended
+	round   int  // whole scans that began
+	rounds  int  // and that ended
 	at      time.Time
 	problem string // why the last scan could not see everything
 }
@@ -132,10 +133,13 @@ type file struct {
 	// stored: the store holds, verified, an object of this key, perhaps of an
 	// older content.
 	stored   bool
-	complete bool        // at id
-	produced bool        // counted in producedBytes
-	odd      bool        // cannot be read as a file: reported, not moved
-	dropped  bool        // not counted any more
+	complete bool // at id
+	produced bool // counted in producedBytes
+	odd      bool // cannot be read as a file: reported, not moved
+	dropped  bool // not counted any more
+	round    int  // of the last whole scan that saw it
+	judgeAt  reminder
+	sendAt   reminder
 	row      *ledger.Row // nil: not looked up
 	wrongTag string      // ETag that the first verification of our PUT found
 	attempts int

@@ -15,17 +15,12 @@ const markerWait = 200 * time.Millisecond
 func (m *Mover) turn(f *file, now time.Time) time.Time {
 	o := f.out
 	switch {
-	case o.grows():
-		if !f.lastSent.IsZero() {
-			return f.lastSent.Add(o.spec.Every)
-		}
-	case o.checkpoints():
-		if due := m.unitTurn(f, now); due.After(now) {
-			return due
-		}
-	}
-	if f.isMarkerFile() && !o.restStored(f) {
+	case f.isMarkerFile() && !o.restStored(f):
 		return now.Add(markerWait)
+	case o.grows() && !f.lastSent.IsZero():
+		return f.lastSent.Add(o.spec.Every)
+	case o.checkpoints():
+		return m.unitTurn(f, now)
 	}
 	return now
 }
@@ -48,6 +43,9 @@ func (m *Mover) unitTurn(f *file, now time.Time) time.Time {
 	o := f.out
 	if !o.alive {
 		return now
+	}
+	if !o.scan.done {
+		return now.Add(markerWait) // which one is the newest is not known
 	}
 	units := o.units()
 	key := f.unitKey()

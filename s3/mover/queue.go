@@ -17,6 +17,31 @@ type queue struct {
 	wake chan struct{}
 }
 
+// reminder is the one entry of a file in a queue that counts: an earlier due
+// time overrules a later one, whose entry is then void. Guarded by Mover.mu.
+type reminder struct {
+	set bool
+	due time.Time
+}
+
+// at queues f for due, unless it is queued for then or earlier.
+func (r *reminder) at(q *queue, f *file, due time.Time) {
+	if r.set && !due.Before(r.due) {
+		return
+	}
+	r.set, r.due = true, due
+	q.push(f, due)
+}
+
+// taken says whether an entry that was popped is the one that counts.
+func (r *reminder) taken(due time.Time) bool {
+	if !r.set || !r.due.Equal(due) {
+		return false
+	}
+	r.set = false
+	return true
+}
+
 type dueFile struct {
 	due  time.Time
 	seq  uint64
@@ -33,14 +58,15 @@ func (q *queue) push(f *file, due time.Time) {
 	nudge(q.wake)
 }
 
-// pop returns a file that is due, or nil.
-func (q *queue) pop() *file {
+// pop returns a file that is due and when it was, or nil.
+func (q *queue) pop() (*file, time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.heap) == 0 || q.heap[0].due.After(q.now()) {
-		return nil
+		return nil, time.Time{}
 	}
-	return heap.Pop(&q.heap).(dueFile).file
+	d := heap.Pop(&q.heap).(dueFile)
+	return d.file, d.due
 }
 
 // wait returns when a file is due, or with the context's error.

@@ -117,7 +117,7 @@ func (m *Mover) stays(f *file, reason string, again time.Duration) {
 	defer m.mu.Unlock()
 	f.reason = "cannot be removed: " + reason
 	f.setState(stateHeld)
-	m.toJudge.push(f, m.opt.Clock().Add(again))
+	f.judgeAt.at(m.toJudge, f, m.opt.Clock().Add(again))
 }
 
 func (m *Mover) noteHolder(f *file) {

@@ -128,13 +128,15 @@ func (m *Mover) look(ctx context.Context, o *output, r *root, rel string) {
 
 // scan looks at all of an output.
 func (m *Mover) scan(ctx context.Context, o *output) {
-	seen := map[string]struct{}{}
+	m.mu.Lock()
+	o.scan.round++
+	round := o.scan.round
+	m.mu.Unlock()
 	problem := ""
 	for i := range o.roots {
 		r := &o.roots[i]
 		problems, err := local.Scan(ctx, r.dir, m.wanted(o), func(e local.Entry) {
 			if e.Kind != local.KindDir {
-				seen[m.keyOf(o, e.Rel)] = struct{}{}
 				m.observe(ctx, o, r, e)
 			}
 		})
@@ -150,14 +152,9 @@ func (m *Mover) scan(ctx context.Context, o *output) {
 	}
 	m.mu.Lock()
 	var lost []*file
-	for key, f := range o.files {
-		if _, ok := seen[key]; !ok {
+	for _, f := range o.files {
+		if f.round != round {
 			lost = append(lost, f)
-		}
-	}
-	for key := range o.holders {
-		if _, ok := seen[key]; !ok {
-			delete(o.holders, key)
 		}
 	}
 	o.scan.problem, o.scan.at = problem, m.opt.Clock()
@@ -206,6 +203,7 @@ func (m *Mover) observe(ctx context.Context, o *output, r *root, e local.Entry) 
 	case known && (f.root != r || f.rel != e.Rel):
 		m.note(pipeline.Error, "two files have the object key "+key+": only the first is moved")
 	case known:
+		f.round = o.scan.round
 		m.refresh(f, e)
 	case o.holders[key] != 0 && o.holders[key] == e.ID.CTimeNS && local.IsPlaceholder(e.ID):
 		known = true
@@ -295,6 +293,7 @@ func (m *Mover) admit(f *file) {
 		o.holders[f.key] = f.id.CTimeNS
 		return
 	}
+	f.round = o.scan.round
 	o.add(f)
 	f.setStored(f.row.Stored != nil)
 	o.newest = later(o.newest, f.id)

@@ -40,8 +40,8 @@ func (m *Mover) dispatch(ctx context.Context, q *queue, send func(*file)) {
 		if m.await(ctx, func() bool { return m.known }) != nil || m.gate.acquire(ctx) != nil {
 			return
 		}
-		f := q.pop()
-		if f == nil || !m.take(f) {
+		f, due := q.pop()
+		if f == nil || !m.take(f, due) {
 			m.gate.release()
 			continue
 		}
@@ -50,10 +50,10 @@ func (m *Mover) dispatch(ctx context.Context, q *queue, send func(*file)) {
 }
 
 // take begins the upload of a file, unless it is not its turn.
-func (m *Mover) take(f *file) bool {
+func (m *Mover) take(f *file, popped time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if f.dropped || f.state != stateWaiting && f.state != stateFailed || !f.out.active {
+	if !f.sendAt.taken(popped) || f.dropped || f.state != stateWaiting && f.state != stateFailed || !f.out.active {
 		return false
 	}
 	now := m.opt.Clock()
