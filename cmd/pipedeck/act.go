@@ -82,9 +82,8 @@ func (a *app) actCommand(x act) *cobra.Command {
 }
 
 func (a *app) artifactsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "artifacts", Short: "Upload what makes resuming easier"}
-	push := a.actCommand(pushAct)
-	cmd.AddCommand(push)
+	cmd := group(&cobra.Command{Use: "artifacts", Short: "Upload what makes resuming easier", Example: pushAct.example})
+	cmd.AddCommand(a.actCommand(pushAct))
 	return cmd
 }
 

@@ -23,10 +23,10 @@ type agentFlags struct{ simulate string }
 
 func (a *app) agentCommand() *cobra.Command {
 	var f agentFlags
-	cmd := &cobra.Command{
+	cmd := group(&cobra.Command{
 		Use: "agent", Short: "The process on the node that owns the work",
 		Example: "  pipedeck agent status\n  pipedeck agent stop",
-	}
+	})
 	serve := &cobra.Command{
 		Use: "serve", Short: "Be the agent, in the foreground", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.agentServe(cmd.Context(), f) },

@@ -33,6 +33,9 @@ type app struct {
 	err  io.Writer
 	env  func(string) string
 	flag globalFlags
+	// parsed says that a command line was understood: an error before that is
+	// one of usage.
+	parsed bool
 }
 
 // globalFlags hold for every command.
@@ -67,7 +70,11 @@ func (a *app) run(args []string) int {
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	return a.report(root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	if err != nil && !a.parsed {
+		err = asUsage(root, err)
+	}
+	return a.report(err)
 }
 
 // report says what went wrong on stderr and chooses the exit code.
@@ -131,11 +138,14 @@ Exit codes: 0 healthy or done, 1 degraded, 2 failed, 3 unreachable or unknown,
   pipedeck demo                 see it all with nothing set up
   pipedeck --json               one snapshot for a script
   pipedeck start extract        start a stage`,
-		Version:           version,
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		Args:              cobra.NoArgs,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		// The flags of a command are its own: -f is the spec before a command's
+		// name, and "follow" after `logs`.
+		TraverseChildren: true,
+		PersistentPreRun: func(*cobra.Command, []string) { a.parsed = true },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.flag.json || cmd.Flags().Changed("watch") {
 				return a.snapshot(cmd.Context(), watch)
@@ -145,7 +155,6 @@ Exit codes: 0 healthy or done, 1 degraded, 2 failed, 3 unreachable or unknown,
 	}
 	root.SetVersionTemplate("pipedeck {{.Version}}\n")
 	f := root.PersistentFlags()
-	f.StringVarP(&a.flag.spec, "file", "f", "pipedeck.yaml", "the deck's spec")
 	f.StringVar(&a.flag.node, "node", "", "the node, where the spec has several")
 	f.BoolVar(&a.flag.json, "json", false, "print the result as JSON")
 	root.Flags().StringVar(&watch, "watch", "", "with --json: one object a line, this often (such as 2s)")
@@ -159,9 +168,20 @@ Exit codes: 0 healthy or done, 1 degraded, 2 failed, 3 unreachable or unknown,
 		a.agentCommand(), a.shimCommand(), a.simWorkerCommand(),
 	)
 	for _, c := range allCommands(root) {
+		a.specFlag(c)
 		c.Args = usageArgs(c.Args)
 	}
 	return root
+}
+
+// specFlag gives a command -f for the spec. Where the command uses -f itself
+// only the long name is left; before the command's name -f works always.
+func (a *app) specFlag(c *cobra.Command) {
+	short := "f"
+	if c.Flags().ShorthandLookup(short) != nil {
+		short = ""
+	}
+	c.Flags().StringVarP(&a.flag.spec, "file", short, "pipedeck.yaml", "the deck's spec")
 }
 
 func allCommands(root *cobra.Command) []*cobra.Command {
@@ -172,8 +192,33 @@ func allCommands(root *cobra.Command) []*cobra.Command {
 	return out
 }
 
+// group is a command that only holds others.
+func group(c *cobra.Command) *cobra.Command {
+	c.Args = cobra.NoArgs
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		var names []string
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				names = append(names, sub.Name())
+			}
+		}
+		return usageError(cmd, fmt.Errorf("it needs one of %s", strings.Join(names, ", ")))
+	}
+	return c
+}
+
 func usageError(cmd *cobra.Command, err error) error {
-	return pipeline.Problemf(pipeline.ProblemUsage, fmt.Sprintf("`%s --help` shows how it is used", cmd.CommandPath()), "%w", err)
+	return pipeline.Problemf(pipeline.ProblemUsage, fmt.Sprintf("`%s --help` shows how it is used", cmd.CommandPath()),
+		"cannot run %q: %w", cmd.CommandPath(), err)
+}
+
+// asUsage makes what cobra says of a command line a usage Problem.
+func asUsage(cmd *cobra.Command, err error) error {
+	var p *pipeline.Problem
+	if errors.As(err, &p) {
+		return err
+	}
+	return usageError(cmd, err)
 }
 
 // usageArgs makes wrong arguments a usage Problem.
