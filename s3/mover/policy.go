@@ -1,15 +1,19 @@
 package mover
 
 import (
+	"path"
 	"sort"
 	"time"
 
 	"pipedeck/pipeline/spec"
 )
 
-// markerWait is how long a marker file waits before it looks again whether the
-// rest of its directory is stored.
-const markerWait = 200 * time.Millisecond
+// markerWait is how long a marker file waits at most before it looks again
+// whether the rest of its directory is stored.
+const markerWait = 5 * time.Second
+
+// scanWait is how long an upload waits for the first scan to end.
+const scanWait = 200 * time.Millisecond
 
 // turn says from when on a file may be uploaded. Mover.mu is held.
 func (m *Mover) turn(f *file, now time.Time) time.Time {
@@ -23,6 +27,19 @@ func (m *Mover) turn(f *file, now time.Time) time.Time {
 		return m.unitTurn(f, now)
 	}
 	return now
+}
+
+// wakeMarker lets a directory's marker go once the last other file is stored.
+// Mover.mu is held.
+func (m *Mover) wakeMarker(f *file) {
+	if f.unit == "" || f.isMarkerFile() {
+		return
+	}
+	marker := f.out.files[m.keyOf(f.out, path.Join(f.unit, f.out.spec.Marker))]
+	if marker != nil && marker.state == stateWaiting && f.out.restStored(marker) {
+		marker.next = time.Time{}
+		m.remind(marker)
+	}
 }
 
 // restStored says whether all other files of a marker's directory are stored
@@ -45,7 +62,7 @@ func (m *Mover) unitTurn(f *file, now time.Time) time.Time {
 		return now
 	}
 	if !o.scan.done {
-		return now.Add(markerWait) // which one is the newest is not known
+		return now.Add(scanWait) // which one is the newest is not known
 	}
 	units := o.units()
 	key := f.unitKey()

@@ -3,7 +3,6 @@ package mover
 import (
 	"context"
 	"fmt"
-	"path"
 	"time"
 
 	"pipedeck/pipeline"
@@ -88,8 +87,8 @@ func (m *Mover) removed(f *file, out local.Outcome, err error, placeholder bool)
 		m.mu.Unlock()
 		if placeholder {
 			m.noteHolder(f)
-		} else if dir := path.Dir(f.rel); dir != "." && f.unit != "" {
-			_, _ = local.RemoveEmptyDir(f.root.dir, dir)
+		} else if f.unit != "" {
+			_, _ = local.RemoveEmptyDir(f.root.dir, f.unit)
 		}
 	case out.Status == local.StatusVanished:
 		m.mu.Lock()

@@ -80,7 +80,7 @@ func (m *Mover) closeBatch(o *output) []*file {
 	defer m.mu.Unlock()
 	b := &o.batch
 	now := m.opt.Clock()
-	if o.tally.files[stateWaiting]+o.tally.files[stateInFlight] > 0 {
+	if o.tally.files[stateInFlight] > 0 || !m.small.idle() || !m.large.idle() {
 		b.busy = now
 	}
 	due := len(b.files) >= batchFiles || b.bytes >= batchBytes ||
@@ -276,6 +276,7 @@ func (m *Mover) stored(f *file, row ledger.Row) {
 		return
 	}
 	f.setStored(true)
+	m.wakeMarker(f)
 	if f.proven() {
 		m.settled(f)
 		return
