@@ -120,14 +120,16 @@ func (g *gate) release() {
 }
 
 // report tells the gate how a request ended. Answers about one key (missing,
-// exists) show that the endpoint works.
+// exists) show that the endpoint works; errors that are not the store's show
+// nothing.
 func (g *gate) report(err error) {
-	if errors.Is(err, context.Canceled) {
+	class := classOf(err)
+	if err != nil && class == "" {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch class := classOf(err); class {
+	switch class {
 	case pipeline.StoreCredentials, pipeline.StoreConfig:
 		g.block(class, err)
 	case pipeline.StoreTransient:

@@ -75,6 +75,11 @@ type verdict struct {
 
 // judge opens a file and asks its format.
 func (m *Mover) judge(ctx context.Context, f *file) verdict {
+	if f.row == nil {
+		if err := m.lookup(ctx, f); err != nil {
+			return verdict{err: err}
+		}
+	}
 	src, err := local.Open(f.root.dir, f.rel)
 	if err != nil {
 		return verdict{err: err}
@@ -155,7 +160,7 @@ func (m *Mover) place(f *file, v verdict) {
 		return
 	}
 	f.setIdentity(v.id)
-	f.reason = v.reason
+	f.odd, f.reason = false, v.reason
 	if !v.done {
 		f.complete = false
 		f.setState(stateWriting)
@@ -169,6 +174,7 @@ func (m *Mover) place(f *file, v verdict) {
 // Mover.mu is held.
 func (m *Mover) completed(f *file) {
 	f.complete, f.reason = true, ""
+	f.setStored(f.row.Stored != nil)
 	if !f.produced {
 		f.produced = true
 		f.out.total.producedBytes += f.id.Size

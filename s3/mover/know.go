@@ -25,8 +25,8 @@ const (
 )
 
 // knowLoop makes the ledger know what the bucket holds, once; nothing is
-// uploaded before.
-func (m *Mover) knowLoop(ctx context.Context) {
+// uploaded before. Then it aborts the multipart uploads that were left open.
+func (m *Mover) knowLoop(ctx context.Context, left []ledger.Upload) {
 	m.mu.Lock()
 	known := m.known
 	m.mu.Unlock()
@@ -48,7 +48,7 @@ func (m *Mover) knowLoop(ctx context.Context) {
 			return
 		}
 	}
-	m.sweepUploads(ctx)
+	m.sweepUploads(ctx, left)
 }
 
 // rebuild takes over what the bucket holds of this run: what manifests claim

@@ -153,11 +153,16 @@ func (m *Mover) Run(ctx context.Context) error {
 	if err := m.recoverAside(ctx); err != nil {
 		return err
 	}
+	// Taken before anything is uploaded: what is open now is nobody's.
+	left, err := m.opt.Ledger.Uploads(ctx)
+	if err != nil {
+		return err
+	}
 	m.mu.Lock()
 	m.stopped = false
 	m.mu.Unlock()
 	var wg sync.WaitGroup
-	loops := []func(context.Context){m.scanLoop, m.knowLoop, m.dispatchSmall, m.dispatchLarge, m.verifyLoop}
+	loops := []func(context.Context){m.scanLoop, func(ctx context.Context) { m.knowLoop(ctx, left) }, m.dispatchSmall, m.dispatchLarge, m.verifyLoop}
 	for range judges {
 		loops = append(loops, m.judgeLoop)
 	}
@@ -249,13 +254,6 @@ func (m *Mover) Retry() {
 
 // QueueArtifacts looks at the artifacts again.
 func (m *Mover) QueueArtifacts() {
-	m.mu.Lock()
-	for _, o := range m.outputs {
-		if o.isArtifacts() {
-			o.scan.at = time.Time{}
-		}
-	}
-	m.mu.Unlock()
 	m.scanNow()
 }
 

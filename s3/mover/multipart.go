@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"pipedeck/pipeline"
+	"pipedeck/s3/ledger"
 	"pipedeck/s3/local"
 )
 
@@ -334,12 +335,7 @@ func (u *partUpload) abort() {
 
 // sweepUploads aborts what an earlier agent left open. Only uploads of this
 // ledger are touched.
-func (m *Mover) sweepUploads(ctx context.Context) {
-	open, err := m.opt.Ledger.Uploads(ctx)
-	if err != nil {
-		m.notify(pipeline.Warn, err.Error())
-		return
-	}
+func (m *Mover) sweepUploads(ctx context.Context, open []ledger.Upload) {
 	for _, u := range open {
 		if m.opt.Store.AbortMultipart(ctx, u.Key, u.ID) == nil {
 			_ = m.opt.Ledger.DropUpload(u.Key, u.ID)

@@ -285,7 +285,13 @@ func (s *sending) write(ctx context.Context, ifNoneMatch bool, ifMatch string, a
 	row := *s.f.row
 	row.Put, row.Phase = s.copy, ledger.Intended
 	if err := s.m.opt.Ledger.Save(row); err != nil {
-		return fmt.Errorf("cannot record the intent: %w", err)
+		// Without the record this PUT gives no right to replace anything later,
+		// and only to an absent key does it need none. A full disk must not
+		// keep the uploads from making room.
+		if !ifNoneMatch {
+			return fmt.Errorf("cannot record the intent: %w", err)
+		}
+		s.m.log.Warn("intent not recorded", "err", err)
 	}
 	*s.f.row = row
 	s.m.hook(HookIntentSaved)

@@ -2,11 +2,13 @@ package mover
 
 import (
 	"context"
+	"path/filepath"
 	"sort"
 	"time"
 
 	"pipedeck/pipeline"
 	"pipedeck/s3/ledger"
+	"pipedeck/s3/local"
 )
 
 const (
@@ -19,6 +21,12 @@ const (
 	// asked for by itself.
 	relists     = 3
 	relistFirst = time.Second
+
+	// The reserve lets the ledger go on when the disk is full.
+	reserveName  = "reserve"
+	reserveBytes = 64 << 20
+	// coolAfter without anything in flight, upload buffers are given back.
+	coolAfter = 5 * time.Second
 )
 
 // batch gathers what was sent until it is worth a listing.
@@ -48,6 +56,7 @@ func (m *Mover) sent(f *file) {
 func (m *Mover) verifyLoop(ctx context.Context) {
 	flying := newGroup()
 	defer flying.Wait()
+	busy := m.opt.Clock()
 	tick := time.NewTicker(verifyTick)
 	defer tick.Stop()
 	for {
@@ -56,6 +65,11 @@ func (m *Mover) verifyLoop(ctx context.Context) {
 			return
 		case <-m.wakeVerify:
 		case <-tick.C:
+		}
+		if now := m.opt.Clock(); m.gate.state().inflight > 0 {
+			busy = now
+		} else if now.Sub(busy) > coolAfter {
+			m.buffers.coolAll()
 		}
 		for _, o := range m.outputs {
 			for files := m.closeBatch(o); files != nil; files = m.closeBatch(o) {
@@ -114,6 +128,10 @@ func (m *Mover) items(files []*file) []*item {
 	defer m.mu.Unlock()
 	items := make([]*item, 0, len(files))
 	for _, f := range files {
+		if f.row.Put == nil {
+			m.judgeAgain(f)
+			continue
+		}
 		items = append(items, &item{file: f, copy: f.row.Put, key: m.prefix + f.key})
 	}
 	sort.Slice(items, func(i, j int) bool { return items[i].key < items[j].key })
@@ -245,11 +263,16 @@ func (m *Mover) provenRows(proven []*item) []ledger.Row {
 
 // commit makes the proof durable. While it cannot, nothing is removed.
 func (m *Mover) commit(ctx context.Context, manifest string, rows []ledger.Row) error {
+	reserve := filepath.Join(m.opt.StateDir, reserveName)
 	for n := 1; ; n++ {
 		err := m.opt.Ledger.SaveManifest(manifest, rows)
 		if err == nil {
+			if n > 1 {
+				_ = local.Reserve(reserve, reserveBytes) // again, once there is room
+			}
 			return nil
 		}
+		_ = local.ReleaseReserve(reserve)
 		m.notify(pipeline.Error, err.Error()+"; nothing local is removed until it works")
 		if err := sleep(ctx, max(time.Second, backoff(n, m.opt.Rand()))); err != nil {
 			return err
