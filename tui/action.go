@@ -99,7 +99,8 @@ func resultLines(s pipeline.StepResult, w int) []line {
 		word, l = "waiting", dim
 	}
 	text := fmt.Sprintf("%2d. %s", s.N, strings.ReplaceAll(string(s.Kind), "_", " "))
-	out := []line{{txt(plain, left(text, 26)), txt(l, " "+left(word, 14)), txt(plain, s.Text)}}
+	out := make([]line, 0, 1+len(s.Checks))
+	out = append(out, line{txt(plain, left(text, 26)), txt(l, " "+left(word, 14)), txt(plain, s.Text)})
 	for _, c := range s.Checks {
 		cw, cl := verdictWord(c.Result)
 		out = append(out, line{txt(plain, "      "), txt(cl, left(cw, 14)), txt(plain, cut(clean(c.Name+": "+c.Observed), max(10, w-20)))})
@@ -117,6 +118,7 @@ func verdictWord(v pipeline.Verdict) (string, look) {
 		return "FAILED", bad
 	case pipeline.NotApplicable:
 		return "not applicable", dim
+	case pipeline.Unverified:
 	}
 	return "UNKNOWN", warn
 }

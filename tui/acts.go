@@ -54,12 +54,11 @@ func (m *model) scroll(mv move) {
 // back in time and "end" returns to the newest.
 func (m *model) scrollEvents(mv move, page int) {
 	last := max(0, len(shownEvents(&m.ui))-1)
-	switch mv {
-	case moveEnd, moveTop:
+	if mv == moveEnd || mv == moveTop {
 		m.ui.back = 0
-	default:
-		m.ui.back = mv.offset(m.ui.back, last, page)
+		return
 	}
+	m.ui.back = mv.offset(m.ui.back, last, page)
 }
 
 // chosen returns the selected row of the workers pane.
@@ -135,12 +134,12 @@ func askFilter(m *model) []effect {
 
 func copyRow(m *model) []effect {
 	r, _ := m.chosen()
-	text := ""
+	var text strings.Builder
 	for _, s := range workerLine(cellInput{b: m.board(), u: &m.ui, r: r, top: 1}, columns(24, sparkMin, 9)) {
-		text += s.text
+		text.WriteString(s.text)
 	}
 	m.ui.say(plain, "copied the row (needs a terminal that takes OSC 52)")
-	return []effect{copyEffect{strings.Join(strings.Fields(text), " ")}}
+	return []effect{copyEffect{strings.Join(strings.Fields(text.String()), " ")}}
 }
 
 func askUploads(m *model) []effect {

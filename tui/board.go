@@ -148,11 +148,7 @@ func shownWorkers(stages []pipeline.StageSnapshot) []*pipeline.WorkerSnapshot {
 }
 
 func active(s pipeline.StageState) bool {
-	switch s {
-	case pipeline.StageIdle, pipeline.StageStopped, pipeline.StageDone, "":
-		return false
-	}
-	return true
+	return s != pipeline.StageIdle && s != pipeline.StageStopped && s != pipeline.StageDone && s != ""
 }
 
 func onGPU(w *pipeline.WorkerSnapshot, g *pipeline.GPUSnapshot) bool {
@@ -212,6 +208,7 @@ func gpuWeight(s pipeline.GPUState) weight {
 		return calm
 	case pipeline.GPULost:
 		return broken
+	case pipeline.GPUDenied, pipeline.GPUUnsupported, pipeline.GPUUnknown:
 	}
 	return doubtful
 }
@@ -243,6 +240,7 @@ func workerWord(s pipeline.WorkerState) (string, weight) {
 		return "OOM", broken
 	case pipeline.WorkerLost:
 		return "LOST", broken
+	case pipeline.WorkerUnknown:
 	}
 	return "UNKNOWN", doubtful
 }
@@ -354,6 +352,7 @@ func outputWeight(s pipeline.OutputState) weight {
 		return alarming
 	case pipeline.OutputUnknown:
 		return doubtful
+	case pipeline.OutputIdle, pipeline.OutputRunning:
 	}
 	return calm
 }

@@ -141,6 +141,9 @@ func (d doer) readLog(ctx context.Context, e logEffect) tea.Msg {
 // poll waits for news from the Source, not too often and not too long.
 func (d doer) poll() tea.Cmd {
 	return d.safe(func() tea.Msg {
+		if d.ctx.Err() != nil {
+			return nil
+		}
 		pause(d.ctx, pollLeast)
 		t := time.NewTimer(pollMost - pollLeast)
 		defer t.Stop()

@@ -3,6 +3,7 @@ package tui
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -141,10 +142,9 @@ func (v *failuresView) draw(b board, u *ui, sz size) []line {
 		out = append(out, rowOf(plain, "  no failed or quarantined files"))
 	}
 	out = append(out, nil, rowOf(bold, "Warnings and errors, newest first"))
-	list := u.events.list
-	for i := len(list) - 1; i >= 0; i-- {
-		if list[i].Level == pipeline.Warn || list[i].Level == pipeline.Error {
-			out = append(out, eventLine(list[i]))
+	for _, e := range slices.Backward(u.events.list) {
+		if e.Level == pipeline.Warn || e.Level == pipeline.Error {
+			out = append(out, eventLine(e))
 		}
 	}
 	return append([]line{rowOf(ident, left(" Failures", sz.w))}, window(out, &v.top, sz.h-1)...)

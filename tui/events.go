@@ -50,13 +50,7 @@ func eventsPane(u *ui, sz size) []line {
 }
 
 func eventLine(e pipeline.Event) line {
-	l := plain
-	switch e.Level {
-	case pipeline.Warn:
-		l = warn
-	case pipeline.Error:
-		l = bad
-	}
+	l := map[pipeline.Level]look{pipeline.Warn: warn, pipeline.Error: bad}[e.Level]
 	text := e.Text
 	if e.Count > 1 {
 		text += fmt.Sprintf("  x%d", e.Count)

@@ -10,8 +10,6 @@ import (
 	"pipedeck/pipeline"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 // t0 is the console's clock in fixtures.
 func t0() time.Time { return time.Date(2026, 11, 30, 14, 2, 31, 0, time.UTC) }
 
@@ -37,15 +35,15 @@ func scenes() map[string]scene {
 		"unknown":   unknown(),
 		"held":      held(),
 		"paused":    paused(),
-		"connect":   withUI(input{link: pipeline.Link{State: pipeline.LinkConnecting, Reason: ptr("dialling /run/pipedeck.sock")}}),
-		"auth":      withUI(input{link: pipeline.Link{State: pipeline.LinkAuth, Reason: ptr("the socket belongs to uid 0")}}),
-		"version":   withUI(input{link: pipeline.Link{State: pipeline.LinkVersion, Reason: ptr("agent 0.2.0, console 0.1.0")}}),
+		"connect":   withUI(input{link: pipeline.Link{State: pipeline.LinkConnecting, Reason: new("dialling /run/pipedeck.sock")}}),
+		"auth":      withUI(input{link: pipeline.Link{State: pipeline.LinkAuth, Reason: new("the socket belongs to uid 0")}}),
+		"version":   withUI(input{link: pipeline.Link{State: pipeline.LinkVersion, Reason: new("agent 0.2.0, console 0.1.0")}}),
 		"allstates": allStates(),
 	}
 	out["asleep"] = asleep()
 	for _, l := range []pipeline.LinkState{pipeline.LinkSlow, pipeline.LinkStale, pipeline.LinkLost} {
 		s := mixed(8)
-		s.in.link = pipeline.Link{State: l, AgeSeconds: ptr(34.2), Reason: ptr("no answer")}
+		s.in.link = pipeline.Link{State: l, AgeSeconds: new(34.2), Reason: new("no answer")}
 		s.in.retryIn = 5 * time.Second
 		out["link_"+string(l)] = s
 	}
@@ -83,24 +81,24 @@ func wave(mean float64, seed int) []float64 {
 	return out
 }
 
-func live() pipeline.Link { return pipeline.Link{State: pipeline.LinkLive, AgeSeconds: ptr(0.4)} }
+func live() pipeline.Link { return pipeline.Link{State: pipeline.LinkLive, AgeSeconds: new(0.4)} }
 
 func gpu(i int) pipeline.GPUSnapshot {
 	id := fmt.Sprintf("extract/%d", i)
 	return pipeline.GPUSnapshot{
 		Index: i, UUID: fmt.Sprintf("GPU-%08d", i), Name: "NVIDIA H200", State: pipeline.GPUOK,
-		MemUsedBytes: ptr(int64(55_700_000_000)), MemTotalBytes: ptr(int64(150_754_820_096)),
-		UtilPercent: ptr(float64(95 + i%5)), PowerWatts: ptr(512.0), TempCelsius: ptr(float64(61 + i)),
-		Processes: []pipeline.GPUProcess{{PID: 4711 + i, MemBytes: ptr(int64(55_600_000_000)), Worker: &id}},
+		MemUsedBytes: new(int64(55_700_000_000)), MemTotalBytes: new(int64(150_754_820_096)),
+		UtilPercent: new(float64(95 + i%5)), PowerWatts: new(512.0), TempCelsius: new(float64(61 + i)),
+		Processes: []pipeline.GPUProcess{{PID: 4711 + i, MemBytes: new(int64(55_600_000_000)), Worker: &id}},
 	}
 }
 
 func worker(i, n int) pipeline.WorkerSnapshot {
 	return pipeline.WorkerSnapshot{
-		ID: fmt.Sprintf("extract/%d", i), Rank: i, GPU: ptr(i), GPUUUID: ptr(fmt.Sprintf("GPU-%08d", i)), PID: ptr(4711 + i),
-		State: pipeline.WorkerRunning, StateSince: ptr(t0().Add(-time.Hour)), Done: ptr(int64(103_200 + i*13)), Total: ptr(int64(914_000 / n)),
-		SamplesPerSecond: ptr(6.1 + float64(i)/10), LastOutputAt: ptr(t0().Add(-time.Second)), MaxRestarts: 3,
-		StartedAt: ptr(t0().Add(-5 * time.Hour)), GPUMemBytes: ptr(int64(55_600_000_000)),
+		ID: fmt.Sprintf("extract/%d", i), Rank: i, GPU: new(i), GPUUUID: new(fmt.Sprintf("GPU-%08d", i)), PID: new(4711 + i),
+		State: pipeline.WorkerRunning, StateSince: new(t0().Add(-time.Hour)), Done: new(int64(103_200 + i*13)), Total: new(int64(914_000 / n)),
+		SamplesPerSecond: new(6.1 + float64(i)/10), LastOutputAt: new(t0().Add(-time.Second)), MaxRestarts: 3,
+		StartedAt: new(t0().Add(-5 * time.Hour)), GPUMemBytes: new(int64(55_600_000_000)),
 		Log: fmt.Sprintf("/workspace/dflash/.pipedeck/logs/extract-%d.log", i),
 	}
 }
@@ -108,27 +106,27 @@ func worker(i, n int) pipeline.WorkerSnapshot {
 func outputSeen() pipeline.OutputSnapshot {
 	return pipeline.OutputSnapshot{
 		Name: "hidden_states", Dir: "data/hidden_states", State: pipeline.OutputRunning,
-		LocalFiles: ptr(int64(1307)), LocalBytes: ptr(int64(1_600_000_000)),
-		Queue:         pipeline.Queue{WaitingFiles: 1104, WaitingBytes: 1_320_000_000, InFlight: 100, MaxParallel: 100, OldestSeconds: ptr(19.0)},
-		VerifiedFiles: ptr(int64(411_602)), VerifiedBytes: ptr(int64(493_922_400_000)), DeletedLocalFiles: ptr(int64(411_499)),
-		FailedFiles: ptr(int64(0)), QuarantinedFiles: ptr(int64(0)),
-		FilesPerSecond: ptr(64.0), BytesPerSecond: ptr(76e6), ProducedBytesPerSecond: ptr(71e6),
+		LocalFiles: new(int64(1307)), LocalBytes: new(int64(1_600_000_000)),
+		Queue:         pipeline.Queue{WaitingFiles: 1104, WaitingBytes: 1_320_000_000, InFlight: 100, MaxParallel: 100, OldestSeconds: new(19.0)},
+		VerifiedFiles: new(int64(411_602)), VerifiedBytes: new(int64(493_922_400_000)), DeletedLocalFiles: new(int64(411_499)),
+		FailedFiles: new(int64(0)), QuarantinedFiles: new(int64(0)),
+		FilesPerSecond: new(64.0), BytesPerSecond: new(76e6), ProducedBytesPerSecond: new(71e6),
 		Coverage: &pipeline.CoverageCounts{At: t0().Add(-8 * time.Second), Complete: true, Local: 1307, Proven: 103, Missing: 1204},
 	}
 }
 
 func healthy(n int) scene {
 	st := pipeline.StageSnapshot{
-		Name: "extract", State: pipeline.StageRunning, Done: ptr(int64(412_806)), Skipped: ptr(int64(0)), FailedSamples: ptr(int64(0)),
-		Total: ptr(int64(914_000)), SamplesPerSecond: ptr(24.1), ETASeconds: ptr(20797.0), Outputs: []pipeline.OutputSnapshot{outputSeen()},
+		Name: "extract", State: pipeline.StageRunning, Done: new(int64(412_806)), Skipped: new(int64(0)), FailedSamples: new(int64(0)),
+		Total: new(int64(914_000)), SamplesPerSecond: new(24.1), ETASeconds: new(20797.0), Outputs: []pipeline.OutputSnapshot{outputSeen()},
 	}
 	node := pipeline.NodeSnapshot{
 		Name: "train1", Link: live(), Agent: &pipeline.AgentInfo{Version: "0.1.0", Instance: "a1", PID: 412, StartedAt: t0().Add(-6 * time.Hour)},
-		Host:      pipeline.MachineSnapshot{CPUPercent: ptr(31.0), MemUsedBytes: ptr(int64(1 << 38)), MemTotalBytes: ptr(int64(1 << 40)), AgeSeconds: ptr(0.6)},
-		GPUSource: pipeline.GPUSourceInfo{Kind: "nvml", AgeSeconds: ptr(0.6)},
+		Host:      pipeline.MachineSnapshot{CPUPercent: new(31.0), MemUsedBytes: new(int64(1 << 38)), MemTotalBytes: new(int64(1 << 40)), AgeSeconds: new(0.6)},
+		GPUSource: pipeline.GPUSourceInfo{Kind: "nvml", AgeSeconds: new(0.6)},
 		Disks: []pipeline.DiskSnapshot{{
-			Path: "/workspace", UsedBytes: ptr(int64(5e12)), FreeBytes: ptr(int64(2_100_000_000_000)),
-			TotalBytes: ptr(int64(7e12)), FullReason: ptr("filling slower than 1 %/day"),
+			Path: "/workspace", UsedBytes: new(int64(5e12)), FreeBytes: new(int64(2_100_000_000_000)),
+			TotalBytes: new(int64(7e12)), FullReason: new("filling slower than 1 %/day"),
 		}},
 		Events: []pipeline.Event{
 			{Seq: 1, At: t0().Add(-6 * time.Minute), Level: pipeline.Info, Source: "agent", Text: "agent 0.1.0 started", Count: 1},
@@ -159,18 +157,18 @@ func (s *scene) health(h pipeline.Health, why ...string) {
 }
 
 func stall(w *pipeline.WorkerSnapshot) {
-	w.State, w.StateReason, w.SamplesPerSecond = pipeline.WorkerStalled, ptr("no output for 41 s, 11,436 samples left"), ptr(0.0)
+	w.State, w.StateReason, w.SamplesPerSecond = pipeline.WorkerStalled, new("no output for 41 s, 11,436 samples left"), new(0.0)
 }
 
 func crash(w *pipeline.WorkerSnapshot) {
-	w.State, w.StateReason, w.PID = pipeline.WorkerExited, ptr("exit 137 (SIGKILL); restart in 8 s"), nil
-	w.ExitCode, w.SamplesPerSecond, w.Restarts = ptr(137), nil, 1
+	w.State, w.StateReason, w.PID = pipeline.WorkerExited, new("exit 137 (SIGKILL); restart in 8 s"), nil
+	w.ExitCode, w.SamplesPerSecond, w.Restarts = new(137), nil, 1
 }
 
 func stalled() scene {
 	s := healthy(4)
 	stall(&s.workers()[2])
-	s.in.snap.Nodes[0].GPUs[2].UtilPercent = ptr(0.0)
+	s.in.snap.Nodes[0].GPUs[2].UtilPercent = new(0.0)
 	s.health(pipeline.Degraded, "worker extract/2: stalled 41 s")
 	s.event(pipeline.Warn, "extract/2", "no output for 31 s (stall_after 30 s)")
 	return s
@@ -180,7 +178,7 @@ func crashed() scene {
 	s := healthy(4)
 	crash(&s.workers()[3])
 	g := &s.in.snap.Nodes[0].GPUs[3]
-	g.UtilPercent, g.MemUsedBytes, g.Processes = ptr(0.0), ptr(int64(0)), []pipeline.GPUProcess{}
+	g.UtilPercent, g.MemUsedBytes, g.Processes = new(0.0), new(int64(0)), []pipeline.GPUProcess{}
 	s.health(pipeline.Degraded, "worker extract/3: exited 137")
 	s.event(pipeline.Error, "extract/3", "exit 137 (SIGKILL); restart in 8 s (1 of 3)")
 	return s
@@ -192,7 +190,7 @@ func mixed(n int) scene {
 	crash(&s.workers()[6])
 	s.health(pipeline.Degraded, "worker extract/6: exited 137", "worker extract/3: stalled 41 s")
 	o := &s.in.snap.Nodes[0].Stages[0].Outputs[0]
-	o.FailedFiles = ptr(int64(3))
+	o.FailedFiles = new(int64(3))
 	s.event(pipeline.Error, "extract/6", "exit 137 (SIGKILL); restart in 8 s (1 of 3)")
 	return s
 }
@@ -201,24 +199,24 @@ func loading() scene {
 	s := healthy(4)
 	for i := range s.workers() {
 		w := &s.workers()[i]
-		w.State, w.StateReason, w.Done, w.SamplesPerSecond = pipeline.WorkerLoading, ptr("12 s: GPU memory grows"), ptr(int64(0)), nil
-		w.RateReason, w.LastOutputAt = ptr("no output yet"), nil
-		s.in.snap.Nodes[0].GPUs[i].UtilPercent = ptr(float64(17 - i*4))
+		w.State, w.StateReason, w.Done, w.SamplesPerSecond = pipeline.WorkerLoading, new("12 s: GPU memory grows"), new(int64(0)), nil
+		w.RateReason, w.LastOutputAt = new("no output yet"), nil
+		s.in.snap.Nodes[0].GPUs[i].UtilPercent = new(float64(17 - i*4))
 		s.ui.history.series[w.ID] = nil
 	}
 	st := &s.in.snap.Nodes[0].Stages[0]
-	st.State, st.Done, st.SamplesPerSecond, st.ETASeconds, st.ETAReason = pipeline.StageStarting, ptr(int64(0)), nil, nil, ptr("no output yet")
+	st.State, st.Done, st.SamplesPerSecond, st.ETASeconds, st.ETAReason = pipeline.StageStarting, new(int64(0)), nil, nil, new("no output yet")
 	o := &st.Outputs[0]
-	zero := ptr(int64(0))
-	o.LocalFiles, o.LocalBytes, o.VerifiedFiles, o.FilesPerSecond, o.BytesPerSecond = zero, zero, zero, ptr(0.0), ptr(0.0)
-	o.ProducedBytesPerSecond, o.Queue, o.Coverage = ptr(0.0), pipeline.Queue{MaxParallel: 100}, &pipeline.CoverageCounts{At: t0(), Complete: true}
+	zero := new(int64(0))
+	o.LocalFiles, o.LocalBytes, o.VerifiedFiles, o.FilesPerSecond, o.BytesPerSecond = zero, zero, zero, new(0.0), new(0.0)
+	o.ProducedBytesPerSecond, o.Queue, o.Coverage = new(0.0), pipeline.Queue{MaxParallel: 100}, &pipeline.CoverageCounts{At: t0(), Complete: true}
 	return s
 }
 
 func noGPU() scene {
 	s := healthy(2)
 	n := &s.in.snap.Nodes[0]
-	n.GPUs, n.GPUSource = nil, pipeline.GPUSourceInfo{Kind: "none", Reason: ptr("nvidia-smi: not found")}
+	n.GPUs, n.GPUSource = nil, pipeline.GPUSourceInfo{Kind: "none", Reason: new("nvidia-smi: not found")}
 	for i := range s.workers() {
 		s.workers()[i].GPU, s.workers()[i].GPUUUID, s.workers()[i].GPUMemBytes = nil, nil, nil
 	}
@@ -230,10 +228,10 @@ func idle() scene {
 	n := &s.in.snap.Nodes[0]
 	st := &n.Stages[0]
 	st.State, st.Workers, st.SamplesPerSecond, st.ETASeconds = pipeline.StageIdle, nil, nil, nil
-	st.Done, st.DoneReason = nil, ptr("never started here")
-	st.Outputs[0] = pipeline.OutputSnapshot{Name: "hidden_states", State: pipeline.OutputIdle, Reason: ptr("not started")}
+	st.Done, st.DoneReason = nil, new("never started here")
+	st.Outputs[0] = pipeline.OutputSnapshot{Name: "hidden_states", State: pipeline.OutputIdle, Reason: new("not started")}
 	for i := range n.GPUs {
-		n.GPUs[i].Processes, n.GPUs[i].UtilPercent, n.GPUs[i].MemUsedBytes = []pipeline.GPUProcess{}, ptr(0.0), ptr(int64(600_000_000))
+		n.GPUs[i].Processes, n.GPUs[i].UtilPercent, n.GPUs[i].MemUsedBytes = []pipeline.GPUProcess{}, new(0.0), new(int64(600_000_000))
 	}
 	s.ui.selected = "gpu 0"
 	return s
@@ -243,10 +241,10 @@ func idle() scene {
 func asleep() scene {
 	s := healthy(2)
 	st := &s.in.snap.Nodes[0].Stages[0]
-	st.State, st.SamplesPerSecond, st.ETASeconds, st.ETAReason = pipeline.StageStopped, nil, nil, ptr("not running")
+	st.State, st.SamplesPerSecond, st.ETASeconds, st.ETAReason = pipeline.StageStopped, nil, nil, new("not running")
 	for i := range s.workers() {
 		w := &s.workers()[i]
-		w.State, w.PID, w.SamplesPerSecond, w.ExitCode = pipeline.WorkerDone, nil, nil, ptr(0)
+		w.State, w.PID, w.SamplesPerSecond, w.ExitCode = pipeline.WorkerDone, nil, nil, new(0)
 	}
 	return s
 }
@@ -254,9 +252,9 @@ func asleep() scene {
 func held() scene {
 	s := idle()
 	g := &s.in.snap.Nodes[0].GPUs[1]
-	g.Processes, g.MemUsedBytes = []pipeline.GPUProcess{{PID: 31337, MemBytes: ptr(int64(58 << 30))}}, ptr(int64(58<<30))
+	g.Processes, g.MemUsedBytes = []pipeline.GPUProcess{{PID: 31337, MemBytes: new(int64(58 << 30))}}, new(int64(58<<30))
 	l := &s.in.snap.Nodes[0].GPUs[2]
-	l.State, l.StateReason, l.UtilPercent, l.MemUsedBytes, l.TempCelsius, l.Processes = pipeline.GPULost, ptr("GPU is lost (Xid 79)"), nil, nil, nil, nil
+	l.State, l.StateReason, l.UtilPercent, l.MemUsedBytes, l.TempCelsius, l.Processes = pipeline.GPULost, new("GPU is lost (Xid 79)"), nil, nil, nil, nil
 	return s
 }
 
@@ -265,12 +263,12 @@ func paused() scene {
 	n := &s.in.snap.Nodes[0]
 	n.UploadsPaused = true
 	o := &n.Stages[0].Outputs[0]
-	o.State, o.StateReason, o.Queue.InFlight = pipeline.OutputPaused, ptr("paused by alice@laptop"), 0
-	n.Disks[0].FullInSeconds, n.Disks[0].FullReason = ptr(9000.0), nil
+	o.State, o.StateReason, o.Queue.InFlight = pipeline.OutputPaused, new("paused by alice@laptop"), 0
+	n.Disks[0].FullInSeconds, n.Disks[0].FullReason = new(9000.0), nil
 	n.Action = &pipeline.Action{
 		ID: "a-13", Verb: pipeline.VerbRestart, Target: "extract/2", By: "bob@laptop", Result: pipeline.Running, BeganAt: t0().Add(-12 * time.Second),
 		Steps: []pipeline.StepResult{
-			{N: 1, Kind: pipeline.StepStopWorkers, Result: pipeline.Running, Text: "1 of 1 draining", BeganAt: ptr(t0().Add(-11 * time.Second))},
+			{N: 1, Kind: pipeline.StepStopWorkers, Result: pipeline.Running, Text: "1 of 1 draining", BeganAt: new(t0().Add(-11 * time.Second))},
 			{N: 2, Kind: pipeline.StepStartWorkers, Result: pipeline.Running},
 		},
 	}
@@ -280,18 +278,18 @@ func paused() scene {
 func huge() scene {
 	s := healthy(4)
 	st := &s.in.snap.Nodes[0].Stages[0]
-	big := ptr(int64(math.MaxInt64))
-	st.Total, st.Done, st.SamplesPerSecond, st.ETASeconds = big, big, ptr(math.MaxFloat64), ptr(math.MaxFloat64)
+	big := new(int64(math.MaxInt64))
+	st.Total, st.Done, st.SamplesPerSecond, st.ETASeconds = big, big, new(math.MaxFloat64), new(math.MaxFloat64)
 	o := &st.Outputs[0]
-	o.LocalFiles, o.LocalBytes, o.VerifiedFiles, o.VerifiedBytes, o.FailedFiles = big, big, ptr(int64(math.MaxInt64-1)), big, big
-	o.QuarantinedFiles, o.BytesPerSecond, o.FilesPerSecond, o.ProducedBytesPerSecond = big, ptr(math.Inf(1)), ptr(math.NaN()), ptr(math.MaxFloat64)
-	o.Queue = pipeline.Queue{WaitingFiles: math.MaxInt64, WaitingBytes: math.MaxInt64, InFlight: math.MaxInt64, MaxParallel: math.MaxInt64, OldestSeconds: ptr(math.MaxFloat64)}
+	o.LocalFiles, o.LocalBytes, o.VerifiedFiles, o.VerifiedBytes, o.FailedFiles = big, big, new(int64(math.MaxInt64-1)), big, big
+	o.QuarantinedFiles, o.BytesPerSecond, o.FilesPerSecond, o.ProducedBytesPerSecond = big, new(math.Inf(1)), new(math.NaN()), new(math.MaxFloat64)
+	o.Queue = pipeline.Queue{WaitingFiles: math.MaxInt64, WaitingBytes: math.MaxInt64, InFlight: math.MaxInt64, MaxParallel: math.MaxInt64, OldestSeconds: new(math.MaxFloat64)}
 	o.Coverage = &pipeline.CoverageCounts{At: time.Time{}, Local: math.MaxInt64, Proven: math.MinInt64, Missing: math.MaxInt64, Unknown: math.MaxInt64}
 	for i := range s.workers() {
 		w := &s.workers()[i]
-		w.Done, w.Total, w.SamplesPerSecond, w.Restarts, w.PID = ptr(int64(-5)), big, ptr(1e300), math.MaxInt, ptr(math.MaxInt)
+		w.Done, w.Total, w.SamplesPerSecond, w.Restarts, w.PID = new(int64(-5)), big, new(1e300), math.MaxInt, new(math.MaxInt)
 		g := &s.in.snap.Nodes[0].GPUs[i]
-		g.MemUsedBytes, g.UtilPercent, g.PowerWatts, g.TempCelsius, g.Index = big, ptr(1e9), ptr(-1e9), ptr(math.NaN()), math.MaxInt-i
+		g.MemUsedBytes, g.UtilPercent, g.PowerWatts, g.TempCelsius, g.Index = big, new(1e9), new(-1e9), new(math.NaN()), math.MaxInt-i
 	}
 	return s
 }
@@ -309,7 +307,7 @@ func hostile() scene {
 	n.Stages[0].Name = evil
 	o := &n.Stages[0].Outputs[0]
 	o.Name, o.State, o.StateReason = evil, pipeline.OutputBlocked, &evil
-	n.Action = &pipeline.Action{Verb: pipeline.Verb(evil), Target: evil, By: evil, Steps: []pipeline.StepResult{{N: 1, BeganAt: ptr(t0()), Text: evil}}}
+	n.Action = &pipeline.Action{Verb: pipeline.Verb(evil), Target: evil, By: evil, Steps: []pipeline.StepResult{{N: 1, BeganAt: new(t0()), Text: evil}}}
 	s.event(pipeline.Level(evil), evil, evil)
 	s.ui.filter = ""
 	return s
@@ -318,12 +316,12 @@ func hostile() scene {
 func unknown() scene {
 	s := healthy(2)
 	n := &s.in.snap.Nodes[0]
-	n.Agent, n.Disks, n.GPUSource = nil, nil, pipeline.GPUSourceInfo{Kind: "nvidia-smi", AgeSeconds: ptr(14.0), Reason: ptr("no answer for 14 s")}
-	n.GPUs[1] = pipeline.GPUSnapshot{Index: 1, UUID: "GPU-00000001", State: pipeline.GPUUnknown, StateReason: ptr("no answer")}
+	n.Agent, n.Disks, n.GPUSource = nil, nil, pipeline.GPUSourceInfo{Kind: "nvidia-smi", AgeSeconds: new(14.0), Reason: new("no answer for 14 s")}
+	n.GPUs[1] = pipeline.GPUSnapshot{Index: 1, UUID: "GPU-00000001", State: pipeline.GPUUnknown, StateReason: new("no answer")}
 	st := &n.Stages[0]
 	st.Done, st.Total, st.SamplesPerSecond, st.ETASeconds = nil, nil, nil, nil
-	st.Outputs[0] = pipeline.OutputSnapshot{Name: "hidden_states", State: pipeline.OutputUnknown, Reason: ptr("the bucket was not read yet")}
-	st.Workers[1] = pipeline.WorkerSnapshot{ID: "extract/1", Rank: 1, GPU: ptr(1), State: pipeline.WorkerUnknown}
+	st.Outputs[0] = pipeline.OutputSnapshot{Name: "hidden_states", State: pipeline.OutputUnknown, Reason: new("the bucket was not read yet")}
+	st.Workers[1] = pipeline.WorkerSnapshot{ID: "extract/1", Rank: 1, GPU: new(1), State: pipeline.WorkerUnknown}
 	return s
 }
 
@@ -338,7 +336,7 @@ func allStates() scene {
 		w := &s.workers()[i]
 		w.State = st
 		if slices.Contains([]pipeline.WorkerState{pipeline.WorkerExited, pipeline.WorkerFailed, pipeline.WorkerOOM}, st) {
-			w.ExitCode, w.PID = ptr(137), nil
+			w.ExitCode, w.PID = new(137), nil
 		}
 	}
 	s.health(pipeline.Failed, "worker extract/8: failed 137")

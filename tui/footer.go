@@ -6,7 +6,7 @@ import (
 )
 
 // footer is the last line: a question, a note, or the keys that work here.
-func footer(b board, u *ui, w int) line {
+func footer(u *ui, w int) line {
 	if u.prompt != nil {
 		return u.prompt.draw(w)
 	}

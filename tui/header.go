@@ -56,6 +56,7 @@ func linkSpan(b board, withAge bool) span {
 		return txt(good, text)
 	case pipeline.LinkSlow, pipeline.LinkConnecting, "":
 		return txt(warn, text)
+	case pipeline.LinkStale, pipeline.LinkLost, pipeline.LinkAuth, pipeline.LinkVersion:
 	}
 	return txt(bad, text)
 }
@@ -96,11 +97,8 @@ func calmWord(b board) string {
 		if active(s.State) {
 			return strings.ToUpper(string(s.State))
 		}
-		switch s.State {
-		case pipeline.StageDone:
-			word = "DONE"
-		case pipeline.StageStopped:
-			word = "STOPPED"
+		if s.State == pipeline.StageDone || s.State == pipeline.StageStopped {
+			word = strings.ToUpper(string(s.State))
 		}
 	}
 	return word
@@ -155,15 +153,7 @@ type stageProgress struct {
 func progress(b board) []stageProgress {
 	var out, rest []stageProgress
 	for _, s := range b.node.Stages {
-		p := stageProgress{stage: s, percent: none}
-		for _, o := range s.Outputs {
-			if o.VerifiedFiles != nil && (p.verified == nil || *o.VerifiedFiles > *p.verified) {
-				p.verified = o.VerifiedFiles
-			}
-		}
-		if p.verified != nil && s.Total != nil {
-			p.percent = percent(min(*p.verified, *s.Total), *s.Total)
-		}
+		p := progressOf(s)
 		switch {
 		case active(s.State):
 			out = append(out, p)
@@ -180,6 +170,20 @@ func progress(b board) []stageProgress {
 	return out
 }
 
+func progressOf(s pipeline.StageSnapshot) stageProgress {
+	p := stageProgress{stage: s, percent: none}
+	for _, o := range s.Outputs {
+		if o.VerifiedFiles != nil && (p.verified == nil || *o.VerifiedFiles > *p.verified) {
+			p.verified = o.VerifiedFiles
+		}
+	}
+	if p.verified != nil && s.Total != nil {
+		p.percent = percent(min(*p.verified, *s.Total), *s.Total)
+	}
+	return p
+}
+
+// line draws the figures of one stage; the bar takes what they leave.
 func (p stageProgress) line(b board, w int) line {
 	s := p.stage
 	figures := old(b.stale, opt(p.verified, count))

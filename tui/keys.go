@@ -179,8 +179,9 @@ type KeyDoc struct {
 
 // KeyTable returns the key table, from which the console's own help is made.
 func KeyTable() []KeyDoc {
-	var out []KeyDoc
-	for _, b := range bindings() {
+	table := bindings()
+	out := make([]KeyDoc, 0, len(table))
+	for _, b := range table {
 		out = append(out, KeyDoc{Keys: b.keys, Where: string(b.scope), Name: b.name, Help: b.help})
 	}
 	return out

@@ -27,6 +27,7 @@ type desk struct {
 }
 
 func newDesk(t *testing.T, scene scene) *desk {
+	t.Helper()
 	d := &desk{t: t, now: t0(), deck: demoDeck(), src: newFakeSource(scene.in)}
 	d.m = newModel(doer{ctx: context.Background(), source: d.src, deck: d.deck}, func() time.Time { return d.now }, ui{theme: ThemeAuto})
 	d.m.by = "alice@laptop"
@@ -171,6 +172,7 @@ func TestConfirm(t *testing.T) {
 	t.Parallel()
 	const text = "dflash-qwen36-27b"
 	open := func(t *testing.T) *desk {
+		t.Helper()
 		return newDesk(t, healthy(4)).press("!", "S").planned().wait(time.Second)
 	}
 	tests := map[string]struct {
@@ -260,7 +262,7 @@ func TestPlanIsRenewed(t *testing.T) {
 	}
 	e := fx[0].(planEffect)
 	p := examplePlan(e.intent, d.now)
-	p.Confirm, p.Loss.LostFiles = ptr("1311 dflash-qwen36-27b"), 1311
+	p.Confirm, p.Loss.LostFiles = new("1311 dflash-qwen36-27b"), 1311
 	d.m.planned(planMsg{effect: e, plan: p})
 	d.shows("1,311").shows("> _").shows("counts changed")
 	d.text("1204 dflash-qwen36-27b").press("enter")
@@ -402,7 +404,7 @@ func TestFreezeHoldsTheFigures(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, healthy(4)).press("space")
 	in := copyInput(d.m.in)
-	in.snap.Nodes[0].Stages[0].Outputs[0].VerifiedFiles = ptr(int64(500_000))
+	in.snap.Nodes[0].Stages[0].Outputs[0].VerifiedFiles = new(int64(500_000))
 	d.m.take(in)
 	d.wait(12 * time.Second).shows("FROZEN 12s").shows("411,602").press("space").shows("500,000")
 }

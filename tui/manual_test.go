@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,10 +13,10 @@ import (
 
 // TestManual shows the console on made-up data, to look at by hand:
 //
-//	PIPEDECK_TUI=eight go test ./tui -run TestManual -count=1 -timeout 1h
+//	go test -c -o /tmp/tui.test ./tui
+//	PIPEDECK_TUI=eight /tmp/tui.test -test.run TestManual -test.timeout 1h
 //
-// needs a compiled test binary, because `go test` takes the terminal away:
-// go test -c -o /tmp/tui.test ./tui && PIPEDECK_TUI=eight /tmp/tui.test -test.run TestManual
+// The compiled binary is needed: `go test` keeps the terminal to itself.
 func TestManual(t *testing.T) {
 	name := os.Getenv("PIPEDECK_TUI")
 	if name == "" {
@@ -47,19 +48,19 @@ func play(src *fakeSource) {
 		for i := range n.Stages[0].Workers {
 			w := &n.Stages[0].Workers[i]
 			if w.State == pipeline.WorkerRunning {
-				w.SamplesPerSecond = ptr(5 + 3*rand.Float64())
-				w.Done = ptr(*w.Done + 3)
+				w.SamplesPerSecond = new(5 + 3*rand.Float64())
+				w.Done = new(*w.Done + 3)
 			}
 		}
 		for i := range n.GPUs {
 			if n.GPUs[i].UtilPercent != nil {
-				n.GPUs[i].UtilPercent = ptr(90 + 10*rand.Float64())
+				n.GPUs[i].UtilPercent = new(90 + 10*rand.Float64())
 			}
 		}
 		o := &n.Stages[0].Outputs[0]
-		o.VerifiedFiles = ptr(deref(o.VerifiedFiles) + 12)
+		o.VerifiedFiles = new(deref(o.VerifiedFiles) + 12)
 		o.Queue.WaitingFiles = 900 + rand.Int64N(300)
-		o.BytesPerSecond = ptr(6e7 + 3e7*rand.Float64())
+		o.BytesPerSecond = new(6e7 + 3e7*rand.Float64())
 		if seq++; seq%8 == 0 {
 			n.Events = append(n.Events, pipeline.Event{Seq: seq, At: now, Level: pipeline.Info, Source: "s3", Text: "manifest 412 written: 1,000 files", Count: 1})
 		}
@@ -87,12 +88,12 @@ func demoDeck() *fakeDeck {
 			return exampleAction(id, began)
 		},
 		log: func(req pipeline.LogRequest) (pipeline.LogChunk, error) {
-			text := ""
+			var text strings.Builder
 			for i := range max(1, min(req.Tail, 300)) {
-				text += fmt.Sprintf("\x1b[32mINFO\x1b[0m step %d loss %.4f %s\n", i, rand.Float64(), req.Worker)
+				fmt.Fprintf(&text, "\x1b[32mINFO\x1b[0m step %d loss %.4f %s\n", i, rand.Float64(), req.Worker)
 			}
 			time.Sleep(min(req.Wait, 700*time.Millisecond))
-			return pipeline.LogChunk{Data: []byte(text), Cursor: "c", EOF: true}, nil
+			return pipeline.LogChunk{Data: []byte(text.String()), Cursor: "c", EOF: true}, nil
 		},
 	}
 }
@@ -101,7 +102,7 @@ func examplePlan(in pipeline.Intent, now time.Time) pipeline.Plan {
 	p := pipeline.Plan{
 		Schema: 1, ID: "p-7f3a", Action: in.Verb, Target: in.Target, Deck: "dflash-qwen36-27b", Node: "train1",
 		MadeAt: now, ExpiresAt: now.Add(time.Minute), Executable: true, Fingerprint: "f",
-		Undo: pipeline.Undo{Reason: ptr("nothing is removed")},
+		Undo: pipeline.Undo{Reason: new("nothing is removed")},
 		Steps: []pipeline.Step{
 			{N: 1, Kind: pipeline.StepStopWorkers, On: []string{"extract/0", "extract/1", "extract/2", "extract/3"}, TimeoutSeconds: 120, Proof: "processes gone, GPU memory at baseline"},
 			{N: 2, Kind: pipeline.StepDoneSet, On: []string{"extract"}, TimeoutSeconds: 60, Proof: "done-set written"},
@@ -111,17 +112,17 @@ func examplePlan(in pipeline.Intent, now time.Time) pipeline.Plan {
 	switch in.Verb {
 	case pipeline.VerbStart, pipeline.VerbSettle, pipeline.VerbPause, pipeline.VerbResume, pipeline.VerbPush:
 	case pipeline.VerbWipe:
-		p.Confirm = ptr("1204 dflash-qwen36-27b")
+		p.Confirm = new("1204 dflash-qwen36-27b")
 		p.Loss = pipeline.Loss{
 			Files: 1307, Bytes: 1_600_000_000, Proven: 103, Missing: 1104, Unknown: 60, BeingWritten: 40, LostFiles: 1204,
-			LostBytes: 1_440_000_000, RecomputeSeconds: ptr(50.0),
+			LostBytes: 1_440_000_000, RecomputeSeconds: new(50.0),
 		}
-		p.Safer = &pipeline.Safer{Action: pipeline.VerbSettle, Then: pipeline.VerbWipe, Seconds: ptr(19.0)}
-		p.Undo = pipeline.Undo{Until: ptr(now.Add(10 * time.Minute))}
+		p.Safer = &pipeline.Safer{Action: pipeline.VerbSettle, Then: pipeline.VerbWipe, Seconds: new(19.0)}
+		p.Undo = pipeline.Undo{Until: new(now.Add(10 * time.Minute))}
 	case pipeline.VerbKill:
 		p.Executable, p.Blocked = false, []string{"the lease is held by bob@laptop (a-13)"}
-	default:
-		p.Confirm = ptr("dflash-qwen36-27b")
+	case pipeline.VerbStop, pipeline.VerbRestart, pipeline.VerbPivot:
+		p.Confirm = new("dflash-qwen36-27b")
 	}
 	return p
 }
@@ -129,13 +130,13 @@ func examplePlan(in pipeline.Intent, now time.Time) pipeline.Plan {
 func exampleAction(id string, began time.Time) pipeline.Action {
 	return pipeline.Action{
 		ID: id, Plan: "p-7f3a", Verb: pipeline.VerbStop, Target: "extract", By: "you@here", Result: pipeline.Verified, BeganAt: began,
-		EndedAt: ptr(began.Add(4 * time.Second)),
+		EndedAt: new(began.Add(4 * time.Second)),
 		Steps: []pipeline.StepResult{
-			{N: 1, Kind: pipeline.StepStopWorkers, Result: pipeline.Verified, Text: "4 of 4 gone", BeganAt: &began, EndedAt: ptr(began.Add(time.Second)), Checks: []pipeline.Check{
+			{N: 1, Kind: pipeline.StepStopWorkers, Result: pipeline.Verified, Text: "4 of 4 gone", BeganAt: &began, EndedAt: new(began.Add(time.Second)), Checks: []pipeline.Check{
 				{Name: "processes", Result: pipeline.Verified, Observed: "none, twice"},
 				{Name: "GPU memory", Result: pipeline.Unverified, Observed: "nvidia-smi did not answer"},
 			}},
-			{N: 2, Kind: pipeline.StepStartWorkers, Result: pipeline.ActionFailed, Text: "2 of 4 alive", BeganAt: &began, EndedAt: ptr(began.Add(4 * time.Second))},
+			{N: 2, Kind: pipeline.StepStartWorkers, Result: pipeline.ActionFailed, Text: "2 of 4 alive", BeganAt: &began, EndedAt: new(began.Add(4 * time.Second))},
 		},
 	}
 }

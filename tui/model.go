@@ -130,8 +130,7 @@ func (m *model) board() board {
 
 // linked says why nothing can be asked of the agent now; "" if it can.
 func (m *model) linked() string {
-	switch m.in.link.State {
-	case pipeline.LinkLive, pipeline.LinkSlow:
+	if s := m.in.link.State; s == pipeline.LinkLive || s == pipeline.LinkSlow {
 		return ""
 	}
 	return "no live link to the agent"

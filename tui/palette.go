@@ -75,7 +75,7 @@ func workerNames(b board) []string {
 }
 
 func stageNames(b board) []string {
-	var out []string
+	out := make([]string, 0, len(b.node.Stages))
 	for _, s := range b.node.Stages {
 		out = append(out, s.Name)
 	}
@@ -128,22 +128,36 @@ func (m *model) runCommand(text string) []effect {
 	return nil
 }
 
+// startingWith returns the names that start with s, each after begin.
+func startingWith(names []string, begin, s string) []string {
+	var out []string
+	for _, n := range names {
+		if strings.HasPrefix(n, s) {
+			out = append(out, begin+n)
+		}
+	}
+	return out
+}
+
 // complete extends text to the longest common beginning of what fits.
 func complete(m *model, text string) string {
 	name, target, second := strings.Cut(text, " ")
-	var fits []string
+	all := []string{}
 	for _, c := range commands() {
 		if second && c.name == name && c.targets != nil {
-			for _, t := range c.targets(m.board()) {
-				if strings.HasPrefix(t, target) {
-					fits = append(fits, name+" "+t)
-				}
-			}
+			all = c.targets(m.board())
 		}
-		if !second && strings.HasPrefix(c.name, name) {
-			fits = append(fits, c.name+" ")
+		if !second {
+			all = append(all, c.name+" ")
 		}
 	}
+	begin := ""
+	if second {
+		begin = name + " "
+	} else {
+		target = name
+	}
+	fits := startingWith(all, begin, target)
 	if len(fits) == 0 {
 		return text
 	}

@@ -25,7 +25,7 @@ func render(in input, u *ui, sz size) string {
 	}
 	b := newBoard(in, now)
 	if sz.w < floorW || sz.h < floorH {
-		return paint([]line{statusLine(b, u, sz.w)}, sz, u.theme)
+		return paint([]line{statusLine(b, sz.w)}, sz, u.theme)
 	}
 	body := size{sz.w, sz.h - 1}
 	var lines []line
@@ -40,11 +40,11 @@ func render(in input, u *ui, sz size) string {
 	for len(lines) < body.h {
 		lines = append(lines, nil)
 	}
-	return paint(append(lines, footer(b, u, sz.w)), sz, u.theme)
+	return paint(append(lines, footer(u, sz.w)), sz, u.theme)
 }
 
 // statusLine is all that a screen below the floor shows.
-func statusLine(b board, u *ui, w int) line {
+func statusLine(b board, w int) line {
 	if w < 4 {
 		return rowOf(plain, worstMark(b))
 	}
@@ -207,7 +207,7 @@ func zoomed(u *ui, sz size) layout {
 		p.store = sz.h - 1
 	case paneEvents:
 		p.events = sz.h - 1
-	default:
+	case paneWorkers:
 		p.workers = sz.h - 1
 	}
 	return p
@@ -238,8 +238,9 @@ func waiting(b board, w int) []line {
 		text = "the agent refused this console"
 	case pipeline.LinkVersion:
 		text = "the agent speaks another version"
-	case pipeline.LinkLost:
+	case pipeline.LinkLost, pipeline.LinkStale:
 		text = "the agent does not answer"
+	case pipeline.LinkConnecting, pipeline.LinkLive, pipeline.LinkSlow:
 	}
 	out := []line{nil, rowOf(bold, "  "+text)}
 	if r := deref(b.link.Reason); r != "" {

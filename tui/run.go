@@ -3,7 +3,6 @@ package tui
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -55,16 +54,18 @@ func Run(ctx context.Context, o Options) error {
 	}
 	before, err := term.GetState(o.In.Fd())
 	if err != nil {
-		return fmt.Errorf("%w: %v", ErrDumbTerminal, err)
+		return errors.Join(ErrDumbTerminal, err)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	s := &session{stop: stop}
+	running, kill := context.WithCancel(context.WithoutCancel(ctx))
+	defer kill()
+	s := &session{stop: stop, kill: kill}
 	s.out = newOutput(o.Out, s.guard, s.drained)
 	m := newModel(doer{ctx: ctx, source: o.Source, deck: o.Deck, out: s}, o.Now,
 		ui{theme: o.Theme, ascii: o.ASCII, lock: lock{on: o.ReadOnly, pinned: o.ReadOnly}})
 	m.by, m.behind = o.By, s.out.behind
-	s.program = tea.NewProgram(withSync{m, env.sync(o.Sync)}, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(s.out),
+	s.program = tea.NewProgram(withSync{m, env.sync(o.Sync)}, tea.WithContext(running), tea.WithInput(o.In), tea.WithOutput(s.out),
 		tea.WithEnvironment(env.list()), tea.WithColorProfile(env.profile(o.Color)), tea.WithFPS(10), tea.WithoutSignalHandler(),
 		tea.WithFilter(syncFilter(o.Sync)))
 	err = s.run(ctx)
@@ -92,14 +93,15 @@ func (o Options) withDefaults() Options {
 type session struct {
 	program *tea.Program
 	out     *output
-	stop    context.CancelFunc
+	stop    context.CancelFunc // ends the work behind the screen, then the program
+	kill    context.CancelFunc // ends the program without waiting for its input
 
 	mu    sync.Mutex
 	crash *CrashError
 }
 
-// run runs the program. A signal or the end of ctx ends it; if it does not
-// end by itself soon after, it is left behind.
+// run runs the program. A signal or the end of ctx ends it: asked first, then
+// killed, in the end left behind.
 func (s *session) run(ctx context.Context) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
@@ -116,14 +118,16 @@ func (s *session) run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.stop()
-	t := time.NewTimer(exitLimit / 2)
-	defer t.Stop()
-	select {
-	case err := <-ended:
-		return err
-	case <-t.C:
-		return errLeftBehind
+	go s.guard(s.program.Quit)
+	for _, hard := range []func(){s.kill, func() {}} {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(exitLimit / 4):
+			hard()
+		}
 	}
+	return errLeftBehind
 }
 
 // errLeftBehind says that the program did not end in time.

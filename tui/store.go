@@ -131,16 +131,16 @@ func outputLine(b board, o namedOutput) line {
 
 // notes names the local files that are in the store but cannot be trusted.
 func (t totals) notes() string {
-	s := ""
+	var s strings.Builder
 	for _, n := range []struct {
 		n    int64
 		word string
 	}{{t.mismatched, "mismatched"}, {t.unproven, "unproven"}, {t.unknownInS3, "unknown"}} {
 		if n.n > 0 {
-			s += fmt.Sprintf("  %s %s", count(n.n), n.word)
+			s.WriteString("  " + count(n.n) + " " + n.word)
 		}
 	}
-	return s
+	return s.String()
 }
 
 func (t totals) flight(b board) string {

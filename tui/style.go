@@ -41,6 +41,7 @@ func (t Theme) next() Theme {
 		return ThemeLight
 	case ThemeLight:
 		return ThemeMono
+	case ThemeMono:
 	}
 	return ThemeAuto
 }
@@ -56,7 +57,7 @@ func (t Theme) codes() [looks]string {
 		c[good], c[warn], c[bad], c[accent] = "92", "93", "1;91", "96"
 	case ThemeLight:
 		c[good], c[warn], c[bad], c[accent] = "32", "1;35", "1;31", "34"
-	default:
+	case ThemeAuto:
 		c[good], c[warn], c[bad], c[accent] = "32", "33", "1;31", "36"
 	}
 	return c

@@ -113,6 +113,24 @@ type part struct {
 // flush right, two spaces between. Parts go by their drop order until the
 // rest fits.
 func bar(w int, parts []part) line {
+	parts = dropParts(parts, w)
+	var sides [2]line
+	for _, p := range parts {
+		side := &sides[btoi(p.right)]
+		if len(*side) > 0 {
+			*side = append(*side, span{text: "  "})
+		}
+		*side = append(*side, p.span)
+	}
+	l, r := sides[0], sides[1]
+	gap := w - l.width() - r.width()
+	if gap < 0 {
+		return append(l.fit(max(0, w-r.width())), r...).fit(w)
+	}
+	return append(append(l, span{text: strings.Repeat(" ", gap)}), r...)
+}
+
+func dropParts(parts []part, w int) []part {
 	for barWidth(parts) > w {
 		worst := -1
 		for i, p := range parts {
@@ -121,26 +139,11 @@ func bar(w int, parts []part) line {
 			}
 		}
 		if worst < 0 {
-			break
+			return parts
 		}
 		parts = append(append([]part{}, parts[:worst]...), parts[worst+1:]...)
 	}
-	var l, r line
-	for _, p := range parts {
-		side := &l
-		if p.right {
-			side = &r
-		}
-		if len(*side) > 0 {
-			*side = append(*side, span{text: "  "})
-		}
-		*side = append(*side, p.span)
-	}
-	gap := w - l.width() - r.width()
-	if gap < 0 {
-		return append(l.fit(max(0, w-r.width())), r...).fit(w)
-	}
-	return append(append(l, span{text: strings.Repeat(" ", gap)}), r...)
+	return parts
 }
 
 func barWidth(parts []part) int {

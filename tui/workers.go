@@ -3,6 +3,7 @@ package tui
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"pipedeck/pipeline"
@@ -257,13 +258,10 @@ func foldText(rows []row, stale bool) string {
 			rate += deref(r.worker.SamplesPerSecond)
 		}
 	}
-	text := fmt.Sprintf("+ %d more:", len(rows))
 	for i, w := range words {
-		if i > 0 {
-			text += ","
-		}
-		text += fmt.Sprintf(" %d %s", n[w], w)
+		words[i] = strconv.Itoa(n[w]) + " " + w
 	}
+	text := fmt.Sprintf("+ %d more: %s", len(rows), strings.Join(words, ", "))
 	if rate > 0 && !stale {
 		text += ", " + rateText(rate) + "/s"
 	}
