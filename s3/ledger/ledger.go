@@ -1,0 +1,179 @@
+// Package ledger is the mover's durable record of each file's journey: what
+// was about to be sent, what the store was seen to hold, and which manifest
+// says so. It is a cache of the directory and the bucket, never the only truth.
+//
+// One goroutine writes; it gathers what arrives within 100 ms, or 512 records,
+// into one synced commit. Readers have connections of their own.
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver registers itself under "sqlite"
+
+	"pipedeck/pipeline"
+)
+
+const (
+	groupRecords = 512
+	groupDelay   = 100 * time.Millisecond
+	// urgentDelay lets uploads that wait for the same sync share it.
+	urgentDelay = 2 * time.Millisecond
+	readers     = 4
+)
+
+// Binding says what a ledger is about. Facts about one bucket are never
+// believed of another.
+type Binding struct {
+	Endpoint, Bucket, Prefix, Run, Deck string
+}
+
+// Ledger is the open database. Its methods may be called from any goroutine.
+type Ledger struct {
+	write *sql.DB
+	read  *sql.DB
+	ops   chan op
+	stop  chan struct{}
+	done  chan struct{}
+	once  sync.Once
+	fresh bool
+	aside string
+	agent string
+}
+
+// Open opens or makes the ledger at path and checks it. A database that is
+// broken is moved aside, never deleted, and a new one begins: see Fresh and
+// MovedAside. A ledger bound to something else is refused with a Problem.
+func Open(ctx context.Context, path string, b Binding) (*Ledger, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("cannot make the ledger's folder: %w", err)
+	}
+	l, err := open(ctx, path, b)
+	if err == nil {
+		return l, nil
+	}
+	var p *pipeline.Problem
+	if errors.As(err, &p) || !broken(err) {
+		return nil, err
+	}
+	aside, moveErr := moveAside(path)
+	if moveErr != nil {
+		return nil, errors.Join(err, moveErr)
+	}
+	l, err = open(ctx, path, b)
+	if err != nil {
+		return nil, err
+	}
+	l.aside = aside
+	return l, nil
+}
+
+func open(ctx context.Context, path string, b Binding) (*Ledger, error) {
+	_, statErr := os.Stat(path)
+	write, err := connect(path, "_pragma=synchronous(FULL)&_txlock=immediate")
+	if err != nil {
+		return nil, err
+	}
+	write.SetMaxOpenConns(1)
+	l := &Ledger{write: write, fresh: os.IsNotExist(statErr),
+		ops: make(chan op, groupRecords), stop: make(chan struct{}), done: make(chan struct{})}
+	if err := l.prepare(ctx, b); err != nil {
+		return nil, errors.Join(err, write.Close())
+	}
+	l.read, err = connect(path, "_pragma=query_only(1)")
+	if err != nil {
+		return nil, errors.Join(err, write.Close())
+	}
+	l.read.SetMaxOpenConns(readers)
+	go l.writer()
+	return l, nil
+}
+
+func connect(path, options string) (*sql.DB, error) {
+	name := url.URL{Scheme: "file", Path: path,
+		RawQuery: "_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&" + options}
+	db, err := sql.Open("sqlite", name.String())
+	if err != nil {
+		return nil, fmt.Errorf("cannot open ledger %q: %w", path, err)
+	}
+	return db, nil
+}
+
+func (l *Ledger) prepare(ctx context.Context, b Binding) error {
+	if !l.fresh {
+		if err := check(ctx, l.write); err != nil {
+			return err
+		}
+	}
+	if _, err := l.write.ExecContext(ctx, schema); err != nil {
+		return fmt.Errorf("cannot prepare the ledger: %w", err)
+	}
+	return l.bind(ctx, b)
+}
+
+// check reads the whole database. It runs only when the last writer did not
+// close: SQLite's own journal covers the common crash, this covers the disk.
+func check(ctx context.Context, db *sql.DB) error {
+	var version int
+	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return brokenError{err}
+	}
+	if version > schemaVersion {
+		return pipeline.Problemf(pipeline.ProblemRefused, "run the newer pipedeck on this node",
+			"cannot open the ledger: it was written by a newer version (%d)", version)
+	}
+	var verdict string
+	if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+		return brokenError{err}
+	}
+	if verdict != "ok" {
+		return brokenError{errors.New(verdict)}
+	}
+	return nil
+}
+
+// Fresh says that the ledger began empty at Open: what the bucket holds must
+// be found again.
+func (l *Ledger) Fresh() bool { return l.fresh }
+
+// MovedAside is where a broken database was put at Open, "" if none was.
+func (l *Ledger) MovedAside() string { return l.aside }
+
+// Agent is the random id that this ledger was born with.
+func (l *Ledger) Agent() string { return l.agent }
+
+// Close commits what is queued and closes the database.
+func (l *Ledger) Close() error {
+	l.once.Do(func() { close(l.stop) })
+	<-l.done
+	return errors.Join(l.read.Close(), l.write.Close())
+}
+
+type brokenError struct{ err error }
+
+func (e brokenError) Error() string { return "cannot read the ledger: " + e.err.Error() }
+func (e brokenError) Unwrap() error { return e.err }
+
+func broken(err error) bool {
+	var b brokenError
+	return errors.As(err, &b)
+}
+
+// moveAside renames the database and its journal out of the way.
+func moveAside(path string) (string, error) {
+	aside := path + ".broken-" + time.Now().UTC().Format("20060102T150405.000000000")
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Rename(path+suffix, aside+suffix); err != nil && !os.IsNotExist(err) {
+			return "", fmt.Errorf("cannot move the broken ledger aside: %w", err)
+		}
+	}
+	return aside, nil
+}

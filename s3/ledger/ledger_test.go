@@ -1,0 +1,150 @@
+package ledger_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pipedeck/s3/ledger"
+)
+
+func bound() ledger.Binding {
+	return ledger.Binding{Endpoint: "http://x", Bucket: "b", Prefix: "p", Run: "r1", Deck: "d"}
+}
+
+func openAt(t testing.TB, path string) *ledger.Ledger {
+	t.Helper()
+	l, err := ledger.Open(context.Background(), path, bound())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestRowsSurviveReopening(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "odd #?% name", "ledger.db")
+	l := openAt(t, path)
+	if !l.Fresh() {
+		t.Error("a new ledger says that it is not fresh")
+	}
+	agent := l.Agent()
+	put := ledger.Copy{Size: 7, MD5: [16]byte{1, 2}, CRC32C: 1 << 31, ETag: "e", Dev: 1 << 63, Ino: 9, MTimeNS: -1, CTimeNS: 5}
+	want := ledger.Row{Output: "a/b", Key: "x/\xff\n", Sample: "12", Phase: ledger.SentNew, Put: &put}
+	if err := l.Save(want); err != nil {
+		t.Fatal(err)
+	}
+	stored := ledger.Row{Output: "a/b", Key: "y", Sample: "13", Stored: &put}
+	if err := l.SaveManifest("m1", []ledger.Row{stored}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.SetMeta("active.a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	l = openAt(t, path)
+	defer l.Close()
+	if l.Fresh() || l.Agent() != agent {
+		t.Errorf("reopened: fresh %v, agent %q, want %q", l.Fresh(), l.Agent(), agent)
+	}
+	got, ok, err := l.Row(t.Context(), "a/b", want.Key)
+	if err != nil || !ok || got.Phase != want.Phase || *got.Put != put || got.Stored != nil || got.Sample != "12" {
+		t.Errorf("row = %+v, %v, %v", got, ok, err)
+	}
+	counts, err := l.Counts(t.Context())
+	if err != nil || counts["a/b"] != (ledger.Count{Files: 1, Bytes: 7, IDs: 1}) {
+		t.Errorf("counts = %v, %v", counts, err)
+	}
+	metas, err := l.Metas(t.Context(), "active.")
+	if err != nil || metas["a"] != "1" {
+		t.Errorf("metas = %v, %v", metas, err)
+	}
+}
+
+func TestForeignLedgerIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	if err := openAt(t, path).Close(); err != nil {
+		t.Fatal(err)
+	}
+	other := bound()
+	other.Bucket = "elsewhere"
+	_, err := ledger.Open(t.Context(), path, other)
+	if err == nil || !strings.Contains(err.Error(), `bucket "b"`) {
+		t.Errorf("err = %v, want a refusal that names bucket b", err)
+	}
+}
+
+func TestBrokenLedgerIsMovedAside(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	if err := os.WriteFile(path, []byte(strings.Repeat("not a database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := openAt(t, path)
+	defer l.Close()
+	if !l.Fresh() || l.MovedAside() == "" {
+		t.Fatalf("fresh %v, aside %q", l.Fresh(), l.MovedAside())
+	}
+	if _, err := os.Stat(l.MovedAside()); err != nil {
+		t.Error("the broken database is gone:", err)
+	}
+}
+
+func TestWritesAfterCloseFail(t *testing.T) {
+	t.Parallel()
+	l := openAt(t, filepath.Join(t.TempDir(), "ledger.db"))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Save(ledger.Row{Output: "a/b", Key: "x"}); err == nil {
+		t.Error("a write after Close succeeded")
+	}
+}
+
+func BenchmarkSave(b *testing.B) {
+	l := openAt(b, filepath.Join(b.TempDir(), "ledger.db"))
+	defer l.Close()
+	i := 0
+	for b.Loop() {
+		i++
+		err := l.SaveLater(ledger.Row{Output: "a/b", Key: fmt.Sprintf("hs_%07d.safetensors", i), Sample: fmt.Sprint(i),
+			Stored: &ledger.Copy{Size: 1, ETag: strings.Repeat("e", 32), Ino: uint64(i)}})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkOpenMillion(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "ledger.db")
+	l := openAt(b, path)
+	for i := 0; i < 1_000_000; i += 1000 {
+		rows := make([]ledger.Row, 0, 1000)
+		for n := i; n < i+1000; n++ {
+			rows = append(rows, ledger.Row{Output: "a/b", Key: fmt.Sprintf("hidden_states/hs_%07d.safetensors", n),
+				Sample: fmt.Sprint(n), Stored: &ledger.Copy{Size: 1, ETag: strings.Repeat("e", 32), Ino: uint64(n)}})
+		}
+		if err := l.SaveManifest(fmt.Sprint("m", i), rows); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		l := openAt(b, path)
+		if _, err := l.Counts(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
