@@ -113,11 +113,19 @@ func (a *app) apply(ctx context.Context, c *client.Client, plan, confirm string)
 		return err
 	}
 	if a.flag.json {
-		if err := a.printJSON(act); err != nil {
+		if err := a.printAction(act); err != nil {
 			return err
 		}
 	}
 	return a.outcome(act)
+}
+
+// printAction prints an ended action, versioned as all JSON is.
+func (a *app) printAction(act pipeline.Action) error {
+	return a.printJSON(struct {
+		Schema int `json:"schema"`
+		pipeline.Action
+	}{pipeline.SchemaVersion, act})
 }
 
 // ask shows a plan and reads its confirmation from a terminal. Headless the
@@ -188,7 +196,7 @@ func (a *app) outcome(act pipeline.Action) error {
 	switch act.Result {
 	case pipeline.Verified:
 		if len(act.Steps) == 0 {
-			a.say("nothing to do: %s %s", act.Verb, act.Target)
+			a.say("nothing to do: %s", strings.TrimSpace(string(act.Verb)+" "+act.Target))
 		}
 		return nil
 	case pipeline.ActionFailed:
@@ -254,13 +262,24 @@ func busyWith(snap pipeline.Snapshot) string {
 		if n.Action != nil && n.Action.EndedAt == nil {
 			return fmt.Sprintf("%s of %q is running", n.Action.Verb, n.Action.Target)
 		}
+	}
+	if live := alive(snap); len(live) > 0 {
+		return strings.Join(live, ", ") + " lives"
+	}
+	return ""
+}
+
+// alive names the workers that have a process.
+func alive(snap pipeline.Snapshot) []string {
+	var ids []string
+	for _, n := range snap.Nodes {
 		for _, st := range n.Stages {
 			for _, w := range st.Workers {
 				if w.PID != nil {
-					return "worker " + w.ID + " is alive"
+					ids = append(ids, w.ID)
 				}
 			}
 		}
 	}
-	return ""
+	return ids
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -110,16 +112,45 @@ func (a *app) agentStopCommand() *cobra.Command {
 			if err := s.needLocal(); err != nil {
 				return err
 			}
-			ran, err := client.End(cmd.Context(), wire.State{Dir: s.StateDir})
-			if err == nil && !ran {
+			state := wire.State{Dir: s.StateDir}
+			live := a.liveWorkers(cmd.Context(), state)
+			ran, err := client.End(cmd.Context(), state)
+			switch {
+			case err != nil:
+				return err
+			case !ran:
 				a.say("no agent runs")
+			case len(live) > 0:
+				a.say("agent and keeper ended; the next command's agent takes over what lives on: %s", strings.Join(live, ", "))
+			default:
+				a.say("agent and keeper ended; no worker is alive")
 			}
-			return err
+			return nil
 		},
 	}
 }
 
-// running connects to the agent without starting one.
+// liveWorkers names the workers that an agent sees alive; none where no agent
+// answers.
+func (a *app) liveWorkers(ctx context.Context, state wire.State) []string {
+	c, err := client.Dial(ctx, state.Socket())
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	snap, err := c.Snapshot(ctx)
+	if err != nil {
+		return nil
+	}
+	return alive(snap)
+}
+
+// comingBack is how long a command waits for an agent that its keeper is
+// starting again.
+const comingBack = 5 * time.Second
+
+// running connects to the agent without starting one. If a keeper lives, its
+// agent is on its way back.
 func (a *app) running(ctx context.Context) (*client.Client, error) {
 	s, err := a.loadSpec()
 	if err != nil {
@@ -128,5 +159,23 @@ func (a *app) running(ctx context.Context) (*client.Client, error) {
 	if err := s.needLocal(); err != nil {
 		return nil, err
 	}
-	return client.Dial(ctx, wire.State{Dir: s.StateDir}.Socket())
+	state := wire.State{Dir: s.StateDir}
+	ctx, cancel := context.WithTimeout(ctx, comingBack)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c, err := client.Dial(ctx, state.Socket())
+		if err == nil {
+			return c, nil
+		}
+		if _, kept, heldErr := wire.Held(state.KeeperLock()); heldErr != nil || !kept {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-tick.C:
+		}
+	}
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"pipedeck/pipeline"
+	"pipedeck/pipeline/spec"
 )
 
 // The results of a check item, from good to bad; unknown is no good news.
@@ -47,6 +49,22 @@ func (r *checkReport) add(group, name, result, text, todo string) {
 	}
 }
 
+// addSpecErrors adds one item for each fault, named by its place.
+func (r *checkReport) addSpecErrors(err error) {
+	var all spec.Errors
+	if !errors.As(err, &all) {
+		r.add("spec", "spec", checkFail, err.Error(), "correct the spec")
+		return
+	}
+	for _, e := range all {
+		todo := e.Hint
+		if todo == "" {
+			todo = "correct the spec"
+		}
+		r.add("spec", fmt.Sprintf("%s:%d:%d", e.File, e.Line, e.Column), checkFail, e.Text, todo)
+	}
+}
+
 func checkRank(result string) int {
 	switch result {
 	case checkOK:
@@ -80,7 +98,7 @@ func (a *app) check(ctx context.Context) error {
 	s, err := a.loadSpec()
 	if err != nil {
 		if a.flag.json {
-			rep.add("spec", "spec", checkFail, err.Error(), "correct the spec")
+			rep.addSpecErrors(err)
 			if err := a.printJSON(rep); err != nil {
 				return err
 			}

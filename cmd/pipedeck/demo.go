@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,10 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"pipedeck/pipeline"
-	"pipedeck/remote/agent/wire"
 	"pipedeck/remote/client"
 	"pipedeck/s3/s3test"
-	"pipedeck/s3/store"
 )
 
 // The demo's size: 10,000 samples of 16 KiB are 160 MB in the memory of its
@@ -30,8 +27,9 @@ const (
 
 // Times that bound the demo's end: it is gone within 3 s of a signal.
 const (
-	demoStopWait  = 1500 * time.Millisecond
+	demoStopWait  = 1200 * time.Millisecond
 	demoAgentWait = 700 * time.Millisecond
+	demoFolder    = 500 * time.Millisecond
 	demoSettle    = 8 * time.Second
 )
 
@@ -87,11 +85,14 @@ func (a *app) demo(ctx context.Context, headless bool, length time.Duration) err
 	return errors.Join(runErr, d.end())
 }
 
-// withParent ends the demo when its parent goes: `go run` passes SIGTERM on to
-// nobody.
+// withParent ends the demo when `go run` goes, which passes SIGTERM on to
+// nobody. Any other parent may go: a demo in the background stays.
 func withParent(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := context.WithCancel(ctx)
 	parent := os.Getppid()
+	if !isGoRun(parent) {
+		return ctx, stop
+	}
 	go func() {
 		tick := time.NewTicker(500 * time.Millisecond)
 		defer tick.Stop()
@@ -105,6 +106,15 @@ func withParent(ctx context.Context) (context.Context, context.CancelFunc) {
 		stop()
 	}()
 	return ctx, stop
+}
+
+func isGoRun(pid int) bool {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return false
+	}
+	args := strings.Split(string(raw), "\x00")
+	return len(args) > 1 && filepath.Base(args[0]) == "go" && args[1] == "run"
 }
 
 func (a *app) newDemo(ctx context.Context) (*demo, error) {
@@ -171,181 +181,14 @@ func (d *demo) run(ctx context.Context, headless bool) error {
 	if headless {
 		d.a.say("demo: deck in %s; ends by itself", d.dir)
 		<-ctx.Done()
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			d.a.say("demo: interrupted; no final account")
+			return d.lost()
+		}
 		return d.account()
 	}
 	err := d.a.openConsole(ctx, d.client, func(ctx context.Context) (pipeline.Deck, error) { return d.a.connect(ctx, d.spec) })
 	return errors.Join(err, d.lost())
-}
-
-// account lets the workers end, settles what they left, and prints the final
-// snapshot.
-func (d *demo) account() error {
-	ctx, cancel := context.WithTimeout(context.Background(), demoSettle)
-	defer cancel()
-	if err := d.stopWorkers(ctx); err != nil {
-		return err
-	}
-	if err := d.settle(ctx); err != nil {
-		return err
-	}
-	s, err := d.client.Snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	if err := d.a.printJSON(s); err != nil {
-		return err
-	}
-	return d.lost()
-}
-
-func (d *demo) stopWorkers(ctx context.Context) error {
-	p, err := d.client.Plan(ctx, pipeline.Intent{Verb: pipeline.VerbStop, Target: "extract"})
-	if err != nil {
-		return err
-	}
-	return d.do(ctx, p)
-}
-
-func (d *demo) settle(ctx context.Context) error {
-	p, err := d.client.Plan(ctx, pipeline.Intent{Verb: pipeline.VerbSettle, Target: "extract/hidden_states"})
-	if err != nil {
-		return err
-	}
-	return d.do(ctx, p)
-}
-
-func (d *demo) do(ctx context.Context, p pipeline.Plan) error {
-	confirm := ""
-	if p.Confirm != nil {
-		confirm = *p.Confirm
-	}
-	act, err := d.client.Apply(ctx, pipeline.ApplyRequest{Plan: p.ID, Confirm: confirm, By: operator()})
-	for err == nil && act.EndedAt == nil {
-		act, err = d.client.Action(ctx, act.ID, time.Second)
-	}
-	if err != nil {
-		return err
-	}
-	return d.a.outcome(act)
-}
-
-// lost compares what the workers say they wrote with what is on disk or in the
-// store: the demo fails if a single sample is in neither.
-func (d *demo) lost() error {
-	logs, err := filepath.Glob(filepath.Join(d.dir, "work", "written-*"))
-	if err != nil {
-		return err
-	}
-	stored, err := d.storedKeys()
-	if err != nil {
-		return err
-	}
-	missing := 0
-	for _, path := range logs {
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(string(raw)) {
-			id, err := strconv.Atoi(strings.TrimSpace(line))
-			if err != nil {
-				continue // the last line of a worker that was killed
-			}
-			name := fmt.Sprintf("hs_%06d.safetensors", id)
-			if !stored["r1/hidden_states/"+name] && !d.isLocal(name) {
-				missing++
-			}
-		}
-	}
-	if missing > 0 {
-		return pipeline.Problemf(pipeline.ProblemFailed, "this is a fault of pipedeck", "%d samples are neither on disk nor in the store", missing)
-	}
-	return nil
-}
-
-// storedKeys asks the store itself, not the agent.
-func (d *demo) storedKeys() (map[string]bool, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), demoSettle)
-	defer cancel()
-	c := store.New(storeOptions(d.spec, store.LoadCredentials(nil)))
-	defer c.Close()
-	keys := map[string]bool{}
-	req := pipeline.ListRequest{Prefix: d.spec.RunPrefix()}
-	for {
-		page, err := c.List(ctx, req)
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range page.Objects {
-			keys[o.Key] = true
-		}
-		if page.Next == "" {
-			return keys, nil
-		}
-		req.Token = page.Next
-	}
-}
-
-// isLocal looks in the output directory and where files lie aside.
-func (d *demo) isLocal(name string) bool {
-	if _, err := os.Stat(filepath.Join(d.dir, "work", "hidden_states", name)); err == nil {
-		return true
-	}
-	found := false
-	_ = filepath.WalkDir(filepath.Join(d.dir, "work", ".pipedeck"), func(path string, _ fs.DirEntry, err error) error {
-		if err == nil && strings.Contains(path, name) {
-			found = true
-		}
-		return nil
-	})
-	return found
-}
-
-// end takes everything away: workers, agent, store, folder.
-func (d *demo) end() error {
-	if d.client != nil {
-		d.endWorkers()
-		ctx, cancel := context.WithTimeout(context.Background(), demoAgentWait)
-		_, err := client.End(ctx, wire.State{Dir: d.spec.StateDir})
-		cancel()
-		if err != nil {
-			d.a.say("demo: the agent did not end by itself: %v", err)
-			d.killAgent()
-		}
-	}
-	if d.store != nil {
-		d.store.Close()
-	}
-	if err := os.RemoveAll(d.dir); err != nil {
-		return fmt.Errorf("cannot remove the demo's folder: %w", err)
-	}
-	return nil
-}
-
-// endWorkers stops what still lives, by the agent's proven way; a worker that
-// is not gone in time is killed by its recorded identity on the next try.
-func (d *demo) endWorkers() {
-	ctx, cancel := context.WithTimeout(context.Background(), demoStopWait)
-	defer cancel()
-	s, err := d.client.Snapshot(ctx)
-	if err != nil || busyWith(s) == "" {
-		return
-	}
-	if err := d.stopWorkers(ctx); err != nil && ctx.Err() == nil {
-		d.a.say("demo: %v", err)
-	}
-}
-
-func (d *demo) killAgent() {
-	h, err := d.client.Hello(context.Background())
-	if err != nil {
-		return
-	}
-	for _, pid := range []int{h.KeeperPID, h.PID} {
-		if p, err := os.FindProcess(pid); err == nil && pid > 1 {
-			_ = p.Kill() // gone already is as good
-		}
-	}
 }
 
 // demoSpec is the deck of the demo. Everything in it is a path that this

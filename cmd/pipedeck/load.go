@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"pipedeck/pipeline"
 	"pipedeck/pipeline/spec"
@@ -33,10 +34,26 @@ func loadSpecFile(path, node string) (specFile, error) {
 	}
 	sp, err := spec.Parse(filepath.Base(path), raw)
 	if err != nil {
-		return specFile{}, &pipeline.Problem{Kind: pipeline.ProblemUsage, Text: fmt.Sprintf("cannot use %q:\n%v", path, err), Err: err}
+		return specFile{}, &pipeline.Problem{Kind: pipeline.ProblemUsage, Text: fmt.Sprintf("cannot use %q:\n%s", path, specErrors(err)), Err: err}
 	}
 	n, err := pickNode(sp, node)
 	return specFile{Spec: sp, node: n}, err
+}
+
+// specErrors are all faults of a spec, one line each, with what to do below.
+func specErrors(err error) string {
+	var all spec.Errors
+	if !errors.As(err, &all) {
+		return err.Error()
+	}
+	var b strings.Builder
+	for _, e := range all {
+		fmt.Fprintln(&b, e.Error())
+		if e.Hint != "" {
+			fmt.Fprintf(&b, "    hint: %s\n", e.Hint)
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // cause strips the path that an fs.PathError repeats.

@@ -107,15 +107,28 @@ func (a *app) printHistory(recs []pipeline.JournalRecord) error {
 			Records []pipeline.JournalRecord `json:"records"`
 		}{pipeline.SchemaVersion, recs})
 	}
+	if len(recs) == 0 {
+		a.say("the journal is empty")
+		return nil
+	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "AT\tWHAT\tACTION\tBY\tTEXT")
 	for _, r := range recs {
 		what := r.Action
 		if r.Step > 0 {
 			what = fmt.Sprintf("%s step %d", r.Action, r.Step)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.At.UTC().Format(time.DateTime), r.Kind, what, r.By, pipeline.Clean(r.Text))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.At.UTC().Format("2006-01-02 15:04:05Z"),
+			r.Kind, dashed(what), dashed(pipeline.Clean(r.By)), pipeline.Clean(r.Text))
 	}
 	return w.Flush()
+}
+
+func dashed(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
 }
 
 // logWait is how long one question for new log bytes may take.

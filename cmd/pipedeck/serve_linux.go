@@ -27,6 +27,24 @@ import (
 
 func shimMain(dir string) int { return proc.ShimMain(dir) }
 
+// killRecorded ends every worker that a run directory records, with all its
+// descendants. Only the demo does that, to its own.
+func killRecorded(runs string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	host := proc.New(proc.Options{RunsDir: runs})
+	defer func() { _ = host.Close() }()
+	seen, err := host.Observe(ctx)
+	if err != nil {
+		return // nothing was recorded
+	}
+	for _, l := range seen {
+		if l.State != pipeline.ProcExited || l.Stragglers > 0 {
+			_, _ = host.Signal(ctx, l.ID, "SIGKILL", pipeline.ToSet) // gone already is as good
+		}
+	}
+}
+
 // serve wires the agent of one deck and runs it until it is told to end.
 func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 	log := slog.New(slog.NewTextHandler(a.err, nil))

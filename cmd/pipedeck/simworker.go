@@ -124,8 +124,10 @@ func (w *simWorker) gpuLoad(mem int64, util float64) {
 }
 
 func (w *simWorker) path(i int) string {
-	return filepath.Join(w.out, fmt.Sprintf("hs_%06d.safetensors", i))
+	return filepath.Join(w.out, simName(i))
 }
+
+func simName(i int) string { return fmt.Sprintf("hs_%06d.safetensors", i) }
 
 func (w *simWorker) exists(i int) bool {
 	_, err := os.Stat(w.path(i))

@@ -55,23 +55,26 @@ func (a *app) watch(ctx context.Context, c *client.Client, interval time.Duratio
 	clock := wallClock{}
 	w := client.NewWatcher(func(context.Context) (pipeline.Deck, error) { return c, nil }, interval, clock)
 	go w.Run(ctx)
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
+	late := time.NewTimer(interval)
+	defer late.Stop()
 	var last error
+	var printed time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return last
 		case <-w.Changed():
+		case <-late.C:
+		}
+		// A change of the link between two polls waits for the next line.
+		if clock.Now().Sub(printed) < interval*3/4 {
+			continue
 		}
 		if s, _, ok, _ := w.Current(); ok {
 			last = a.printSnapshot(s)
+			printed = clock.Now()
 		}
-		select {
-		case <-ctx.Done():
-			return last
-		case <-tick.C:
-		}
+		late.Reset(interval * 5 / 4)
 	}
 }
 

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"pipedeck/remote/agent/wire"
+	"pipedeck/remote/client"
+)
+
+// end takes everything away: workers, agent, store, folder.
+func (d *demo) end() error {
+	if d.client != nil {
+		defer d.client.Close()
+		d.endWorkers()
+		ctx, cancel := context.WithTimeout(context.Background(), demoAgentWait)
+		_, err := client.End(ctx, wire.State{Dir: d.spec.StateDir})
+		cancel()
+		if err != nil {
+			d.a.say("demo: the agent did not end by itself: %v", err)
+			d.killAgent()
+		}
+		killRecorded(filepath.Join(d.spec.StateDir, "runs"))
+	}
+	if d.store != nil {
+		d.store.Close()
+	}
+	return d.removeFolder()
+}
+
+// removeFolder tries for a while: a process that is ending may write a last
+// file beside it.
+func (d *demo) removeFolder() error {
+	until := time.Now().Add(demoFolder)
+	for {
+		err := os.RemoveAll(d.dir)
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("cannot remove the demo's folder: %w", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// endWorkers stops what still lives, by the agent's proven way. Who is not gone
+// in time is killed by recorded identity once the agent has ended.
+func (d *demo) endWorkers() {
+	ctx, cancel := context.WithTimeout(context.Background(), demoStopWait)
+	defer cancel()
+	s, err := d.client.Snapshot(ctx)
+	if err != nil || busyWith(s) == "" {
+		return
+	}
+	if err := d.stopWorkers(ctx); err != nil && ctx.Err() == nil {
+		d.a.say("demo: %v", err)
+	}
+}
+
+func (d *demo) killAgent() {
+	h, err := d.client.Hello(context.Background())
+	if err != nil {
+		return
+	}
+	for _, pid := range []int{h.KeeperPID, h.PID} {
+		if p, err := os.FindProcess(pid); err == nil && pid > 1 {
+			_ = p.Kill() // gone already is as good
+		}
+	}
+}
