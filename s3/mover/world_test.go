@@ -30,6 +30,8 @@ type world struct {
 	t      testing.TB
 	dir    string
 	url    string
+	access string
+	secret string
 	spec   *spec.Spec
 	server *s3test.Server
 	mu     sync.Mutex
@@ -66,7 +68,7 @@ func newWorld(t testing.TB, o s3test.Options, stages string) *world {
 // worldAt is a deck in dir whose server is somebody else's.
 func worldAt(t testing.TB, dir, url, bucket, stages string) *world {
 	t.Helper()
-	w := &world{t: t, dir: dir, url: url, wrote: map[string][][]byte{}}
+	w := &world{t: t, dir: dir, url: url, access: "right", secret: "secret", wrote: map[string][][]byte{}}
 	text := fmt.Sprintf(`
 version: 1
 deck: test
@@ -84,7 +86,7 @@ store: {bucket: %s, endpoint: %q, region: us-east-1, path_style: true, prefix: p
 
 func (w *world) client() *store.Client {
 	return store.New(store.Options{Bucket: w.spec.Store.Bucket, Endpoint: w.url, PathStyle: true,
-		Credentials:   credentials.NewStaticCredentialsProvider("right", "secret", ""),
+		Credentials:   credentials.NewStaticCredentialsProvider(w.access, w.secret, ""),
 		ScratchPrefix: w.spec.RunPrefix() + ".pipedeck/probe/"})
 }
 
