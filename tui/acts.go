@@ -47,7 +47,7 @@ func (m *model) scroll(mv move) {
 			at = i
 		}
 	}
-	m.ui.selected = rows[mv.offset(at, len(rows)-1, page/2)].key
+	m.ui.choose(rows[mv.offset(at, len(rows)-1, page/2)])
 }
 
 // scrollEvents moves through the events; the newest is on top, so down goes

@@ -164,7 +164,10 @@ func workerRow(w *pipeline.WorkerSnapshot, g *pipeline.GPUSnapshot) row {
 	if w.ExitCode != nil && r.weight == broken && w.State != pipeline.WorkerOOM {
 		r.word += " " + strconv.Itoa(*w.ExitCode)
 	}
-	r.reason = cmp.Or(deref(w.StateReason), deref(w.ExitReason))
+	r.reason = deref(w.StateReason)
+	if r.reason == "" && r.weight == broken {
+		r.reason = deref(w.ExitReason)
+	}
 	if g != nil {
 		if gw := gpuWeight(g.State); gw > r.weight {
 			r.weight = gw

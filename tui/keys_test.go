@@ -326,6 +326,16 @@ func TestSelectionSurvivesByIdentity(t *testing.T) {
 	d.shows("Detail of extract/4")
 }
 
+// A worker that comes to the chosen empty GPU is chosen then.
+func TestSelectionFollowsTheGPU(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, idle()).press("j", "j").shows(">2   -")
+	d.m.take(healthy(4).in)
+	d.shows(">2   extract/2")
+	d.m.take(idle().in)
+	d.shows(">2   -")
+}
+
 func TestFailingRowsStay(t *testing.T) {
 	t.Parallel()
 	s := healthy(16)

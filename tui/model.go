@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"slices"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -103,9 +104,7 @@ func (m *model) take(in input) []effect {
 	if b.have {
 		m.ui.events.add(b.node)
 	}
-	if m.ui.selected == "" && len(b.rows) > 0 {
-		m.ui.selected = b.rows[0].key
-	}
+	m.ui.reselect(b.rows)
 	var fx []effect
 	for _, v := range m.ui.views {
 		if w, ok := v.(watcher); ok {
@@ -113,6 +112,25 @@ func (m *model) take(in input) []effect {
 		}
 	}
 	return fx
+}
+
+// reselect keeps the chosen row by its identity. When it is gone, because a
+// worker came to an empty GPU or left it, what is on that GPU now is chosen.
+func (u *ui) reselect(rows []row) {
+	at := slices.IndexFunc(rows, func(r row) bool { return r.key == u.selected })
+	if at < 0 {
+		at = slices.IndexFunc(rows, func(r row) bool { return r.gpu != nil && r.gpu.Index == u.selectedGPU })
+	}
+	if len(rows) > 0 {
+		u.choose(rows[max(0, at)])
+	}
+}
+
+func (u *ui) choose(r row) {
+	u.selected = r.key
+	if r.gpu != nil {
+		u.selectedGPU = r.gpu.Index
+	}
 }
 
 // watcher is a view that acts on the passing of time or on news.

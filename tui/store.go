@@ -107,11 +107,14 @@ func storeBlock(b board, u *ui, t totals, w int) []line {
 		figures("produced", bytesRate(b, t.produced), "uploaded "+bytesRate(b, t.bytes), ""),
 		figures("verified", f(t.verified), "failed "+f(t.failed), "quarantined "+f(t.quarantined)),
 		figures("local", f(t.local)+" files", opt(t.localBytes, bytesText), checked(b, t)),
-		{txt(plain, left("", 11)), txt(plain, left("safe to delete "+f(t.safe), 24)), txt(bold, "not in S3 "+f(t.notInStore)), txt(warn, t.notes())},
+		{txt(plain, left("", 11)), txt(plain, left("safe to delete "+f(t.safe), 24)), txt(bold, "not in S3 "+f(t.notInStore))},
 		{txt(plain, left("disk", 11)), txt(plain, diskText(b))},
 	}
 	if deref(t.failed) > 0 {
 		lines[5][2].look = bad
+	}
+	if notes := t.notes(); notes != "" {
+		lines = append(lines, line{txt(plain, left("", 11)), txt(warn, "of these"+notes)})
 	}
 	return lines
 }

@@ -25,21 +25,22 @@ const (
 
 // ui is everything on the console's side that a frame depends on.
 type ui struct {
-	now      time.Time
-	theme    Theme
-	ascii    bool
-	focus    paneID
-	zoom     bool
-	selected string // key of the chosen row of the workers pane
-	lock     lock
-	frozen   frozen
-	note     note
-	prompt   *prompt
-	filter   string // shows only events that contain it
-	back     int    // events scrolled back from the newest
-	history  *history
-	events   *eventRing
-	views    []view // opened over the board, the last on top
+	now         time.Time
+	theme       Theme
+	ascii       bool
+	focus       paneID
+	zoom        bool
+	selected    string // key of the chosen row of the workers pane
+	selectedGPU int    // the GPU it was on last
+	lock        lock
+	frozen      frozen
+	note        note
+	prompt      *prompt
+	filter      string // shows only events that contain it
+	back        int    // events scrolled back from the newest
+	history     *history
+	events      *eventRing
+	views       []view // opened over the board, the last on top
 }
 
 // lock keeps actions unavailable; a pinned one cannot be opened by a key.
