@@ -25,9 +25,10 @@ type SMI struct {
 	// run is exec in production; tests put a captured answer in its place.
 	run func(ctx context.Context, args ...string) (string, error)
 
+	turn chan struct{} // holds one token: the right to run nvidia-smi
+
 	mu    sync.Mutex
-	busy  bool
-	since time.Time
+	since time.Time // when the call that is out began
 	last  pipeline.GPUReading
 }
 
@@ -39,22 +40,27 @@ func NewSMI(path string, now func() time.Time) *SMI {
 	if path == "" {
 		path = "nvidia-smi"
 	}
-	s := &SMI{path: path, now: now}
+	s := &SMI{path: path, now: now, turn: make(chan struct{}, 1)}
+	s.turn <- struct{}{}
 	s.run = s.exec
 	return s
 }
 
-// Read asks nvidia-smi once. While an earlier call has not come back, the
-// reading is unknown with that reason; the GPUs seen before keep their rows.
+// Read asks nvidia-smi once, after a call that is out has come back: a reading
+// that proves something must have begun after it was asked for. If nothing
+// comes in time, the reading is unknown with that reason; the GPUs seen before
+// keep their rows.
 func (s *SMI) Read(ctx context.Context) pipeline.GPUReading {
-	s.mu.Lock()
-	if s.busy {
-		defer s.mu.Unlock()
-		return s.unanswered(fmt.Sprintf("nvidia-smi has not answered for %.0f s", s.now().Sub(s.since).Seconds()))
+	ctx, cancel := context.WithTimeout(ctx, smiDeadline+time.Second)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+		return s.unanswered()
+	case <-s.turn:
 	}
-	s.busy, s.since = true, s.now()
+	s.mu.Lock()
+	s.since = s.now()
 	s.mu.Unlock()
-
 	got := make(chan pipeline.GPUReading, 1)
 	go func() {
 		// The call may outlive the caller, so it has a deadline of its own.
@@ -62,24 +68,24 @@ func (s *SMI) Read(ctx context.Context) pipeline.GPUReading {
 		defer cancel()
 		r := s.read(call)
 		s.mu.Lock()
-		s.busy = false
 		s.last = r
 		s.mu.Unlock()
+		s.turn <- struct{}{}
 		got <- r
 	}()
 	select {
 	case r := <-got:
 		return r
 	case <-ctx.Done():
-	case <-time.After(smiDeadline + time.Second):
+		return s.unanswered()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.unanswered("nvidia-smi did not answer in time")
 }
 
 // unanswered is a reading without values for the GPUs that were seen before.
-func (s *SMI) unanswered(reason string) pipeline.GPUReading {
+func (s *SMI) unanswered() pipeline.GPUReading {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reason := fmt.Sprintf("nvidia-smi has not answered for %.0f s", s.now().Sub(s.since).Seconds())
 	r := pipeline.GPUReading{At: s.now(), Kind: KindSMI, Reason: reason}
 	for _, g := range s.last.GPUs {
 		r.GPUs = append(r.GPUs, pipeline.GPUSnapshot{

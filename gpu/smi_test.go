@@ -181,6 +181,28 @@ func TestAHungDriverIsAskedOnce(t *testing.T) {
 	})
 }
 
+func TestReadersTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSMI("", time.Now)
+		good := answers{{match: "--query-gpu=", out: twoGPUs}, {match: "--query-compute-apps"}}
+		s.run = func(ctx context.Context, args ...string) (string, error) {
+			time.Sleep(20 * time.Millisecond) // virtual: what nvidia-smi takes
+			return good.run(ctx, args...)
+		}
+		asked := time.Now()
+		got := make(chan pipeline.GPUReading, 5)
+		for range cap(got) {
+			go func() { got <- s.Read(t.Context()) }()
+		}
+		for range cap(got) {
+			if r := <-got; len(r.GPUs) != 2 || r.Reason != "" || !r.At.After(asked) {
+				t.Errorf("reading = %+v", r)
+			}
+		}
+	})
+}
+
 func TestExecReportsTheDriversWords(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "nvidia-smi")

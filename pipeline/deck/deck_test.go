@@ -33,6 +33,37 @@ func TestStartRunsEveryRankOnce(t *testing.T) {
 	})
 }
 
+func TestAStageWithoutADoneSetStarts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		w.sp.Stages[0].DoneSet = nil
+		w.mover.doneErr = errors.New("the spec has none")
+		d, end := w.agent(t)
+		defer end()
+		if a := do(t, d, pipeline.VerbStart, "extract"); a.Result != pipeline.Verified {
+			t.Fatalf("start: %s, %v", a.Result, *a.Reason)
+		}
+	})
+}
+
+func TestStartWithoutTheStoreIsUnknown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		w.mover.doneErr = pipeline.Problemf(pipeline.ProblemUnreachable, "is it up?", "cannot tell what is done")
+		d, end := w.agent(t)
+		defer end()
+		a := do(t, d, pipeline.VerbStart, "extract")
+		if a.Result != pipeline.Unverified || !strings.Contains(*a.Reason, "is it up?") {
+			t.Errorf("start: %s, %v", a.Result, a.Reason)
+		}
+		if got := w.host.launches(); len(got) != 0 {
+			t.Errorf("launched %v without knowing what is done", got)
+		}
+	})
+}
+
 func TestStartFailsWhenAWorkerDiesAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

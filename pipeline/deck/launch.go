@@ -71,7 +71,7 @@ func (d *Deck) perform(ctx context.Context, st *spec.Stage, duties []pipeline.Du
 			launching = true
 		}
 	}
-	if launching {
+	if launching && st.DoneSet != nil {
 		if _, err := d.p.Mover.WriteDoneSet(ctx, st.Name); err != nil {
 			// Starting without it could compute everything again; the duty comes
 			// back with the next look.

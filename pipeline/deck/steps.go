@@ -51,13 +51,14 @@ func (d *Deck) writeDoneSets(ctx context.Context, s pipeline.Step) engine.Outcom
 		if st == nil {
 			return failed("the spec has no stage %q", name)
 		}
+		if st.DoneSet == nil {
+			continue
+		}
 		n, err := d.p.Mover.WriteDoneSet(ctx, name)
 		if err != nil {
 			return asReason(err)
 		}
-		if st.DoneSet != nil {
-			text = fmt.Sprintf("%d ids are done", n)
-		}
+		text = fmt.Sprintf("%d ids are done", n)
 	}
 	return verified("%s", text)
 }
