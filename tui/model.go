@@ -146,6 +146,15 @@ func (m *model) board() board {
 	return newBoard(m.in, m.ui.now)
 }
 
+// farewell says what goes on without the console.
+func (m *model) farewell() string {
+	a := newBoard(m.in, m.ui.now).node.Action
+	if a == nil || a.EndedAt != nil {
+		return ""
+	}
+	return clean(string(a.Verb)+" "+a.Target+" ("+a.ID+") goes on in the agent") + "\r\n"
+}
+
 // linked says why nothing can be asked of the agent now; "" if it can.
 func (m *model) linked() string {
 	if s := m.in.link.State; s == pipeline.LinkLive || s == pipeline.LinkSlow {

@@ -196,6 +196,18 @@ func TestQuitRestoresTheTerminal(t *testing.T) {
 	}
 }
 
+// What goes on without the console is said after the screen is left.
+func TestQuitSaysWhatGoesOn(t *testing.T) {
+	t.Parallel()
+	c := start(t, "paused", size{80, 24})
+	c.shows("ACTION restart extract/2")
+	c.keys("q")
+	c.exits()
+	if !strings.Contains(c.output(), "restart extract/2 (a-13) goes on in the agent\r\n") {
+		t.Error("the running action is not named at the end")
+	}
+}
+
 func TestResizeStormLeavesTheRightScreen(t *testing.T) {
 	t.Parallel()
 	c := start(t, "sixteen", size{80, 24})

@@ -69,7 +69,11 @@ func Run(ctx context.Context, o Options) error {
 		tea.WithEnvironment(env.list()), tea.WithColorProfile(env.profile(o.Color)), tea.WithFPS(10), tea.WithoutSignalHandler(),
 		tea.WithFilter(syncFilter(o.Sync)))
 	err = s.run(ctx)
-	s.restore(o.In, before)
+	farewell := ""
+	if !errors.Is(err, errLeftBehind) {
+		farewell = m.farewell()
+	}
+	s.restore(o.In, before, farewell)
 	return s.result(m, err)
 }
 
@@ -167,9 +171,10 @@ type nudgeMsg struct{}
 const leaveScreen = ansi.ResetModeSynchronizedOutput + ansi.ResetModeBracketedPaste + ansi.ResetModeAltScreenSaveCursor +
 	ansi.ResetStyle + ansi.SetModeTextCursorEnable
 
-// restore puts the terminal back as it was, also when the program could not.
-func (s *session) restore(in *os.File, before *term.State) {
-	_, _ = io.WriteString(s.out, leaveScreen)
+// restore puts the terminal back as it was, also when the program could not,
+// and leaves a last word on it.
+func (s *session) restore(in *os.File, before *term.State, farewell string) {
+	_, _ = io.WriteString(s.out, leaveScreen+farewell)
 	s.out.finish(exitLimit / 2)
 	_ = term.Restore(in.Fd(), before)
 }
