@@ -139,8 +139,10 @@ func (w *walker) page(after string, page pipeline.ListPage) error {
 }
 
 func broken(prefix, how string) error {
-	return &pipeline.StoreError{Op: "list", Key: prefix, Class: pipeline.StoreTransient,
-		Err: errors.New("the listing contradicts itself: " + how)}
+	return &pipeline.StoreError{
+		Op: "list", Key: prefix, Class: pipeline.StoreTransient,
+		Err: errors.New("the listing contradicts itself: " + how),
+	}
 }
 
 // justBefore is a text that sorts before key, with hardly a key between them.

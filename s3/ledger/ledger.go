@@ -83,8 +83,10 @@ func open(ctx context.Context, path string, b Binding) (*Ledger, error) {
 		return nil, err
 	}
 	write.SetMaxOpenConns(1)
-	l := &Ledger{write: write, fresh: os.IsNotExist(statErr),
-		ops: make(chan op, groupRecords), stop: make(chan struct{}), done: make(chan struct{})}
+	l := &Ledger{
+		write: write, fresh: os.IsNotExist(statErr),
+		ops: make(chan op, groupRecords), stop: make(chan struct{}), done: make(chan struct{}),
+	}
 	if err := l.prepare(ctx, b); err != nil {
 		return nil, errors.Join(err, write.Close())
 	}
@@ -93,13 +95,16 @@ func open(ctx context.Context, path string, b Binding) (*Ledger, error) {
 		return nil, errors.Join(err, write.Close())
 	}
 	l.read.SetMaxOpenConns(readers)
+	//nolint:contextcheck // a commit belongs to all who wait for it, not to who opened the ledger
 	go l.writer()
 	return l, nil
 }
 
 func connect(path, options string) (*sql.DB, error) {
-	name := url.URL{Scheme: "file", Path: path,
-		RawQuery: "_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&" + options}
+	name := url.URL{
+		Scheme: "file", Path: path,
+		RawQuery: "_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&" + options,
+	}
 	db, err := sql.Open("sqlite", name.String())
 	if err != nil {
 		return nil, fmt.Errorf("cannot open ledger %q: %w", path, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,11 +16,11 @@ func bound() ledger.Binding {
 	return ledger.Binding{Endpoint: "http://x", Bucket: "b", Prefix: "p", Run: "r1", Deck: "d"}
 }
 
-func openAt(t testing.TB, path string) *ledger.Ledger {
-	t.Helper()
+func openAt(tb testing.TB, path string) *ledger.Ledger {
+	tb.Helper()
 	l, err := ledger.Open(context.Background(), path, bound())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return l
 }
@@ -49,7 +50,7 @@ func TestRowsSurviveReopening(t *testing.T) {
 	}
 
 	l = openAt(t, path)
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	if l.Fresh() || l.Agent() != agent {
 		t.Errorf("reopened: fresh %v, agent %q, want %q", l.Fresh(), l.Agent(), agent)
 	}
@@ -88,7 +89,7 @@ func TestBrokenLedgerIsMovedAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := openAt(t, path)
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	if !l.Fresh() || l.MovedAside() == "" {
 		t.Fatalf("fresh %v, aside %q", l.Fresh(), l.MovedAside())
 	}
@@ -110,12 +111,14 @@ func TestWritesAfterCloseFail(t *testing.T) {
 
 func BenchmarkSave(b *testing.B) {
 	l := openAt(b, filepath.Join(b.TempDir(), "ledger.db"))
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	i := 0
 	for b.Loop() {
 		i++
-		err := l.SaveLater(ledger.Row{Output: "a/b", Key: fmt.Sprintf("hs_%07d.safetensors", i), Sample: fmt.Sprint(i),
-			Stored: &ledger.Copy{Size: 1, ETag: strings.Repeat("e", 32), Ino: uint64(i)}})
+		err := l.SaveLater(ledger.Row{
+			Output: "a/b", Key: fmt.Sprintf("hs_%07d.safetensors", i), Sample: strconv.Itoa(i),
+			Stored: &ledger.Copy{Size: 1, ETag: strings.Repeat("e", 32), Ino: uint64(i)},
+		})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -128,8 +131,10 @@ func BenchmarkOpenMillion(b *testing.B) {
 	for i := 0; i < 1_000_000; i += 1000 {
 		rows := make([]ledger.Row, 0, 1000)
 		for n := i; n < i+1000; n++ {
-			rows = append(rows, ledger.Row{Output: "a/b", Key: fmt.Sprintf("hidden_states/hs_%07d.safetensors", n),
-				Sample: fmt.Sprint(n), Stored: &ledger.Copy{Size: 1, ETag: strings.Repeat("e", 32), Ino: uint64(n)}})
+			rows = append(rows, ledger.Row{
+				Output: "a/b", Key: fmt.Sprintf("hidden_states/hs_%07d.safetensors", n),
+				Sample: strconv.Itoa(n), Stored: &ledger.Copy{Size: 1, ETag: strings.Repeat("e", 32), Ino: uint64(n)},
+			})
 		}
 		if err := l.SaveManifest(fmt.Sprint("m", i), rows); err != nil {
 			b.Fatal(err)

@@ -33,7 +33,7 @@ func (l *Ledger) Rows(ctx context.Context, output, after string, visit func(Row)
 	if err != nil {
 		return fmt.Errorf("cannot read the ledger: %w", err)
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		r, err := scanRow(output, rows.Scan)
 		if err != nil {
@@ -55,7 +55,7 @@ func (l *Ledger) Samples(ctx context.Context, output string, visit func(id strin
 	if err != nil {
 		return fmt.Errorf("cannot read sample ids from the ledger: %w", err)
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var id string
 		if err := rows.Scan(&id); err != nil {
@@ -75,7 +75,7 @@ func (l *Ledger) Counts(ctx context.Context) (map[string]Count, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot count the ledger: %w", err)
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	counts := map[string]Count{}
 	for rows.Next() {
 		var name string
@@ -108,7 +108,7 @@ func (l *Ledger) Metas(ctx context.Context, prefix string) (map[string]string, e
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the ledger: %w", err)
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	metas := map[string]string{}
 	for rows.Next() {
 		var name, value string
@@ -130,7 +130,7 @@ func (l *Ledger) Uploads(ctx context.Context) ([]Upload, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read open uploads from the ledger: %w", err)
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	var open []Upload
 	for rows.Next() {
 		var u Upload
@@ -156,8 +156,10 @@ func (n *nullCopy) value() *Copy {
 	if !n.size.Valid {
 		return nil
 	}
-	c := &Copy{Size: n.size.Int64, CRC32C: uint32(n.crc.Int64), ETag: n.etag.String,
-		Dev: uint64(n.dev.Int64), Ino: uint64(n.ino.Int64), MTimeNS: n.mtime.Int64, CTimeNS: n.ctime.Int64}
+	c := &Copy{
+		Size: n.size.Int64, CRC32C: uint32(n.crc.Int64), ETag: n.etag.String,
+		Dev: uint64(n.dev.Int64), Ino: uint64(n.ino.Int64), MTimeNS: n.mtime.Int64, CTimeNS: n.ctime.Int64,
+	}
 	copy(c.MD5[:], n.md5)
 	return c
 }

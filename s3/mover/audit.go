@@ -206,9 +206,9 @@ func classOfLike(like likeness) coverage.Class {
 		return coverage.Proven
 	case different:
 		return coverage.Mismatched
-	default:
-		return coverage.Unproven
+	case unsure:
 	}
+	return coverage.Unproven
 }
 
 // compareAll judges and hashes the files that the ledger could not vouch for.
@@ -243,7 +243,7 @@ func (a *audit) classify(ctx context.Context, i int) coverage.Class {
 		a.doubt(err)
 		return coverage.Unknown
 	}
-	defer src.Close()
+	defer func() { _ = src.Close() }()
 	id, err := src.Identity()
 	if err != nil {
 		a.doubt(err)

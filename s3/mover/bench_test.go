@@ -9,6 +9,7 @@ import (
 
 // benchmarkMove moves n files of 1.2 MB, 100 at the same time.
 func benchmarkMove(b *testing.B, world func() *world, requests func(*world) int) {
+	b.Helper()
 	const n, size = 500, 1_200_000
 	for b.Loop() {
 		b.StopTimer()

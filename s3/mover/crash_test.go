@@ -15,14 +15,16 @@ import (
 // a named point, and lets another one finish.
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
-	points := []string{mover.HookFileRead, mover.HookIntentSaved, mover.HookObjectPut, mover.HookSent, mover.HookBatchProven,
-		mover.HookManifestStored, mover.HookLedgerCommitted, mover.HookBeforeRemove, "aside.renamed", "aside.checked", "unlinked", mover.HookRemoved}
+	points := []string{
+		mover.HookFileRead, mover.HookIntentSaved, mover.HookObjectPut, mover.HookSent, mover.HookBatchProven,
+		mover.HookManifestStored, mover.HookLedgerCommitted, mover.HookBeforeRemove, "aside.renamed", "aside.checked", "unlinked", mover.HookRemoved,
+	}
 	for _, point := range points {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, s3test.Options{}, oneOutput)
 			w.writeSamples(0, 6, 300)
-			cmd := exec.Command(os.Args[0], "-test.run=^TestHelperKilled$")
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelperKilled$")
 			cmd.Env = append(os.Environ(), "MOVER_KILL_AT="+point, "MOVER_DIR="+w.dir, "MOVER_URL="+w.server.URL(),
 				"MOVER_KILL_SKIP="+strconv.Itoa(len(point)%4))
 			out, err := cmd.CombinedOutput()

@@ -67,8 +67,7 @@ func (m *Mover) mismatch(f *file, reason string) {
 func (m *Mover) stumble(f *file, err error) {
 	f.attempts++
 	wait := backoff(f.attempts, m.opt.Rand())
-	var se *pipeline.StoreError
-	if errors.As(err, &se) && se.RetryAfter > 0 {
+	if se, ok := errors.AsType[*pipeline.StoreError](err); ok && se.RetryAfter > 0 {
 		wait = max(wait, min(se.RetryAfter, maxBackoff))
 	}
 	switch class := classOf(err); {

@@ -140,7 +140,7 @@ func (g *gate) report(err error) {
 	case pipeline.StoreThrottled:
 		g.slow(err)
 	case pipeline.StoreFile, pipeline.StoreIntegrity:
-	default:
+	case "", pipeline.StoreMissing, pipeline.StoreExists:
 		g.healthy()
 	}
 	g.changed()
@@ -160,8 +160,7 @@ func (g *gate) slow(err error) {
 	}
 	g.slowedAt = now
 	g.limit = max(1, g.limit/2)
-	var se *pipeline.StoreError
-	if errors.As(err, &se) && se.RetryAfter > 0 && g.trouble == nil {
+	if se, ok := errors.AsType[*pipeline.StoreError](err); ok && se.RetryAfter > 0 && g.trouble == nil {
 		g.trouble = &trouble{class: se.Class, text: err.Error(), since: now, next: now.Add(min(se.RetryAfter, maxRecheck))}
 	}
 }

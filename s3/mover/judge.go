@@ -25,11 +25,9 @@ func (m *Mover) judgeAgain(f *file) {
 // reconsider judges a file again whose circumstances changed, unless it is on
 // its way. Mover.mu is held.
 func (m *Mover) reconsider(f *file) {
-	switch f.state {
-	case stateWriting, stateWaiting, stateKept:
+	if f.state == stateWriting || f.state == stateWaiting || f.state == stateKept {
 		f.next = time.Time{}
 		m.judgeAgain(f)
-	default:
 	}
 }
 
@@ -84,7 +82,7 @@ func (m *Mover) judge(ctx context.Context, f *file) verdict {
 	if err != nil {
 		return verdict{err: err}
 	}
-	defer src.Close()
+	defer func() { _ = src.Close() }()
 	id, err := src.Identity()
 	if err != nil {
 		return verdict{err: err}

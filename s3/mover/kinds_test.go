@@ -31,14 +31,19 @@ func TestGrowingLinesAreReplacedAndFinalWhenTheStageEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored := func() string { got, _ := w.server.Object("pre/r1/hs/a.jsonl"); return string(got) }
-	fmt.Fprint(f, "{\"a\":1}\n{\"b\":")
+	add := func(text string) {
+		if _, err := f.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("{\"a\":1}\n{\"b\":")
 	w.await("whole lines are stored", func() bool { return stored() == "{\"a\":1}\n" })
-	fmt.Fprint(f, "2}\n")
+	add("2}\n")
 	w.await("more lines are stored", func() bool { return stored() == "{\"a\":1}\n{\"b\":2}\n" })
 	if !w.exists("out/a.jsonl") {
 		t.Fatal("a file that may grow was removed")
 	}
-	fmt.Fprint(f, "{\"c\":3}\n")
+	add("{\"c\":3}\n")
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -145,8 +150,10 @@ func TestArtifactsAreStoredAndFollowChanges(t *testing.T) {
 func TestOddFilesBlockNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, s3test.Options{}, oneOutput)
-	names := []string{"out/a b+c%d#e'f\"(g).safetensors", "out/-dash.safetensors", "out/é.safetensors",
-		"out/line\nbreak.safetensors", "out/sub/dir/x.safetensors"}
+	names := []string{
+		"out/a b+c%d#e'f\"(g).safetensors", "out/-dash.safetensors", "out/é.safetensors",
+		"out/line\nbreak.safetensors", "out/sub/dir/x.safetensors",
+	}
 	for i, name := range names {
 		w.write(name, tensors(uint64(i), 100))
 	}

@@ -106,7 +106,7 @@ func (m *Mover) readManifest(ctx context.Context, o *output, obj pipeline.Object
 	if err != nil {
 		return nil, err
 	}
-	defer body.Close()
+	defer func() { _ = body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(body, maxManifest))
 	if err != nil {
 		return nil, err
@@ -146,8 +146,10 @@ func (m *Mover) list(ctx context.Context, prefix string, visit func(pipeline.Obj
 			return nil
 		}
 		if page.Next == req.Token {
-			return &pipeline.StoreError{Op: "list", Key: prefix, Class: pipeline.StoreTransient,
-				Err: errors.New("the listing repeats its token")}
+			return &pipeline.StoreError{
+				Op: "list", Key: prefix, Class: pipeline.StoreTransient,
+				Err: errors.New("the listing repeats its token"),
+			}
 		}
 		req.Token = page.Next
 	}
@@ -160,34 +162,49 @@ func (m *Mover) confirm(ctx context.Context, o *output) (strangers []string, err
 	if err != nil {
 		return nil, err
 	}
-	var rows []ledger.Row
-	save := func(r *ledger.Row) error {
-		if r != nil {
-			rows = append(rows, *r)
-		}
-		if len(rows) == 0 || r != nil && len(rows) < takeOver {
-			return nil
-		}
-		err := m.opt.Ledger.Save(rows...)
-		rows = rows[:0]
-		return err
-	}
+	rows := saver{ledger: m.opt.Ledger}
 	err = m.list(ctx, m.listPrefix(o), func(obj pipeline.Object) error {
 		key := strings.TrimPrefix(obj.Key, m.prefix)
 		if _, mine := m.relOf(o, key); !mine || strings.HasPrefix(key, ".pipedeck/") {
 			return nil
 		}
 		row, ok, err := m.opt.Ledger.Row(ctx, o.name, key)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if !ok || row.Put == nil && row.Stored == nil {
+		case !ok, row.Put == nil && row.Stored == nil:
 			strangers = append(strangers, key)
 			return nil
 		}
-		return save(m.confirmed(p, &row, obj))
+		return rows.add(m.confirmed(p, &row, obj))
 	})
-	return strangers, errors.Join(err, save(nil))
+	return strangers, errors.Join(err, rows.flush())
+}
+
+// saver writes rows in groups.
+type saver struct {
+	ledger *ledger.Ledger
+	rows   []ledger.Row
+}
+
+// add takes a row; nil is none.
+func (s *saver) add(r *ledger.Row) error {
+	if r == nil {
+		return nil
+	}
+	if s.rows = append(s.rows, *r); len(s.rows) < takeOver {
+		return nil
+	}
+	return s.flush()
+}
+
+func (s *saver) flush() error {
+	if len(s.rows) == 0 {
+		return nil
+	}
+	rows := s.rows
+	s.rows = nil
+	return s.ledger.Save(rows...)
 }
 
 // confirmed turns a claim into what is stored, if the object is what was
@@ -282,8 +299,10 @@ func (m *Mover) readStranger(ctx context.Context, o *output, key, rel string) (r
 		return row, "", err
 	}
 	sample, _ := o.spec.SampleID(rel)
-	return ledger.Row{Output: o.name, Key: key, Sample: sample,
-		Stored: &ledger.Copy{Size: sums.Size, MD5: sums.MD5, CRC32C: sums.CRC32C, ETag: obj.ETag}}, "", nil
+	return ledger.Row{
+		Output: o.name, Key: key, Sample: sample,
+		Stored: &ledger.Copy{Size: sums.Size, MD5: sums.MD5, CRC32C: sums.CRC32C, ETag: obj.ETag},
+	}, "", nil
 }
 
 func (m *Mover) judgeScratch(o *output) (reason string, err error) {
@@ -291,7 +310,7 @@ func (m *Mover) judgeScratch(o *output) (reason string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	id, err := f.Identity()
 	if err != nil {
 		return "", err

@@ -112,7 +112,7 @@ func fetchTo(ctx context.Context, store pipeline.Store, key string, to io.Writer
 	if err != nil {
 		return local.Sums{}, err
 	}
-	defer body.Close()
+	defer func() { _ = body.Close() }()
 	whole := md5.New() //nolint:gosec // as above
 	crc := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	n, err := io.Copy(io.MultiWriter(whole, crc, to), body)

@@ -88,13 +88,15 @@ func New(opt Options) (*Mover, error) {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	s := opt.Spec
-	m := &Mover{opt: opt, log: opt.Log, prefix: s.RunPrefix(),
+	m := &Mover{
+		opt: opt, log: opt.Log, prefix: s.RunPrefix(),
 		gate: newGate(s.Store.MaxParallel, opt.Clock, opt.Rand), buffers: newBuffers(s.Store.MaxMemory),
 		sizes: sizesFor(s.Store.MaxMemory),
 		small: newQueue(opt.Clock), large: newQueue(opt.Clock), toJudge: newQueue(opt.Clock),
 		slots:    make(chan struct{}, parallelBatches),
 		wakeScan: make(chan struct{}, 1), wakeVerify: make(chan struct{}, 1), wakeRemove: make(chan struct{}, 1),
-		removers: map[string]*local.Remover{}, broken: map[string]struct{}{}, changed: make(chan struct{}), stopped: true}
+		removers: map[string]*local.Remover{}, broken: map[string]struct{}{}, changed: make(chan struct{}), stopped: true,
+	}
 	for i := range s.Stages {
 		st := &s.Stages[i]
 		for j := range st.Outputs {

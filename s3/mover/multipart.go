@@ -95,7 +95,7 @@ func (m *Mover) carryParts(ctx context.Context, f *file) error {
 	if err != nil {
 		return err
 	}
-	defer src.Close()
+	defer func() { _ = src.Close() }()
 	id, err := src.Identity()
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (m *Mover) carryParts(ctx context.Context, f *file) error {
 		return err
 	}
 	up := &partUpload{m: m, f: f, src: src, id: id, key: s.key(), part: m.sizes.partSize(id.Size)}
-	defer up.abort()
+	defer up.abort() //nolint:contextcheck // it must reach the server when ctx has ended
 	if err := up.run(ctx); err != nil {
 		return err
 	}
@@ -256,8 +256,10 @@ func (u *partUpload) readPart(ctx context.Context, n int) (buf []byte, release f
 func (u *partUpload) sendPart(ctx context.Context, n int, buf []byte, release func()) error {
 	sums := local.HashBuffer(buf, false)
 	for try := 1; ; try++ {
-		etag, err := u.m.opt.Store.UploadPart(ctx, pipeline.PartRequest{Key: u.key, UploadID: u.upload, Number: n + 1,
-			Body: buf, MD5: sums.MD5, CRC32C: sums.CRC32C})
+		etag, err := u.m.opt.Store.UploadPart(ctx, pipeline.PartRequest{
+			Key: u.key, UploadID: u.upload, Number: n + 1,
+			Body: buf, MD5: sums.MD5, CRC32C: sums.CRC32C,
+		})
 		u.m.gate.report(err)
 		release()
 		if err == nil {
@@ -304,8 +306,10 @@ func (u *partUpload) complete(ctx context.Context, s *sending, ifNoneMatch bool,
 		return "", err
 	}
 	defer release()
-	res, err := u.m.opt.Store.CompleteMultipart(ctx, pipeline.CompleteRequest{Key: u.key, UploadID: u.upload,
-		ETags: u.etags, IfNoneMatch: ifNoneMatch, IfMatch: ifMatch})
+	res, err := u.m.opt.Store.CompleteMultipart(ctx, pipeline.CompleteRequest{
+		Key: u.key, UploadID: u.upload,
+		ETags: u.etags, IfNoneMatch: ifNoneMatch, IfMatch: ifMatch,
+	})
 	if classOf(err) == pipeline.StoreTransient {
 		obj, herr := s.head(ctx)
 		if herr == nil && obj != nil && compare(s.p, *obj, s.copy) == same {

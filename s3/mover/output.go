@@ -168,10 +168,14 @@ func newOutput(st *spec.Stage, o *spec.Output, s *spec.Spec) *output {
 // newArtifacts makes the pseudo output of the artifacts: they are kept, and an
 // object is replaced only if it is what this ledger recorded.
 func newArtifacts(s *spec.Spec) *output {
-	out := &output{name: artifactsName, dir: ".", active: true,
+	out := &output{
+		name: artifactsName, dir: ".", active: true,
 		stage: &spec.Stage{Name: "."},
-		spec: &spec.Output{Name: artifactsName, Dir: ".", Match: "**", Format: spec.FormatAny,
-			AfterUpload: spec.AfterKeep, Settle: 2 * time.Second}}
+		spec: &spec.Output{
+			Name: artifactsName, Dir: ".", Match: "**", Format: spec.FormatAny,
+			AfterUpload: spec.AfterKeep, Settle: 2 * time.Second,
+		},
+	}
 	out.roots = []root{{dir: filepath.Clean(s.Workdir), rank: -1}}
 	out.reset()
 	return out
@@ -315,8 +319,10 @@ func isCopyOf(c *ledger.Copy, id local.Identity) bool {
 }
 
 func newCopy(id local.Identity, sums local.Sums, etag string) *ledger.Copy {
-	return &ledger.Copy{Size: sums.Size, MD5: sums.MD5, CRC32C: sums.CRC32C, ETag: etag,
-		Dev: id.Dev, Ino: id.Ino, MTimeNS: id.MTimeNS, CTimeNS: id.CTimeNS}
+	return &ledger.Copy{
+		Size: sums.Size, MD5: sums.MD5, CRC32C: sums.CRC32C, ETag: etag,
+		Dev: id.Dev, Ino: id.Ino, MTimeNS: id.MTimeNS, CTimeNS: id.CTimeNS,
+	}
 }
 
 // Failure is a file that needs the operator, or another try.

@@ -40,8 +40,10 @@ func (m *Mover) Failures() []Failure {
 		}
 		for _, f := range o.files {
 			if f.state == stateFailed || f.state == stateMismatch || f.state == stateHeld {
-				list = append(list, Failure{Output: o.name, Rel: f.rel, Reason: f.reason,
-					Mismatched: f.state == stateMismatch, Since: f.since, NextTry: f.next})
+				list = append(list, Failure{
+					Output: o.name, Rel: f.rel, Reason: f.reason,
+					Mismatched: f.state == stateMismatch, Since: f.since, NextTry: f.next,
+				})
 			}
 		}
 	}
@@ -50,9 +52,11 @@ func (m *Mover) Failures() []Failure {
 
 func (m *Mover) reading(o *output, gate gateState, now time.Time) pipeline.OutputReading {
 	t := &o.tally
-	r := pipeline.OutputReading{Stage: o.stage.Name, Name: o.spec.Name, Dir: o.dir,
+	r := pipeline.OutputReading{
+		Stage: o.stage.Name, Name: o.spec.Name, Dir: o.dir,
 		VerifiedTotalFiles: o.total.verifiedFiles, VerifiedTotalBytes: o.total.verifiedBytes,
-		ProducedTotalBytes: o.total.producedBytes}
+		ProducedTotalBytes: o.total.producedBytes,
+	}
 	r.Queue = m.queueOf(o, now)
 	r.State, r.StateReason = m.stateOf(o, gate, &r.Queue)
 	switch {
@@ -65,18 +69,18 @@ func (m *Mover) reading(o *output, gate gateState, now time.Time) pipeline.Outpu
 		}
 	}
 	if o.scan.done {
-		r.LocalFiles, r.LocalBytes = ptr(t.localFiles()), ptr(t.localBytes())
-		r.FailedFiles, r.QuarantinedFiles = ptr(t.files[stateFailed]+t.files[stateMismatch]), ptr(int64(0))
+		r.LocalFiles, r.LocalBytes = new(t.localFiles()), new(t.localBytes())
+		r.FailedFiles, r.QuarantinedFiles = new(t.files[stateFailed]+t.files[stateMismatch]), new(int64(0))
 		if !o.newest.IsZero() {
-			r.NewestOutputAt = ptr(o.newest)
+			r.NewestOutputAt = new(o.newest)
 		}
 	}
 	if m.known {
-		r.VerifiedFiles, r.VerifiedBytes = ptr(o.stored.Files), ptr(o.stored.Bytes)
+		r.VerifiedFiles, r.VerifiedBytes = new(o.stored.Files), new(o.stored.Bytes)
 	}
 	if m.known && o.scan.done {
-		r.DeletedLocalFiles = ptr(o.stored.Files - t.localStored)
-		r.DoneIDs = ptr(o.stored.IDs + max(0, t.complete()-t.localStored))
+		r.DeletedLocalFiles = new(o.stored.Files - t.localStored)
+		r.DoneIDs = new(o.stored.IDs + max(0, t.complete()-t.localStored))
 		r.Coverage = m.quickCoverage(o)
 		r.Settled = m.isSettled(o)
 	}
@@ -94,11 +98,13 @@ func (m *Mover) isSettled(o *output) bool {
 
 func (m *Mover) queueOf(o *output, now time.Time) pipeline.Queue {
 	t := &o.tally
-	q := pipeline.Queue{InFlight: t.inflight, MaxParallel: m.gate.max,
+	q := pipeline.Queue{
+		InFlight: t.inflight, MaxParallel: m.gate.max,
 		WaitingFiles: t.files[stateWaiting] + t.files[stateFailed],
-		WaitingBytes: t.bytes[stateWaiting] + t.bytes[stateFailed]}
+		WaitingBytes: t.bytes[stateWaiting] + t.bytes[stateFailed],
+	}
 	if since := o.waitingSince(); !since.IsZero() {
-		q.OldestSeconds = ptr(max(0, now.Sub(since).Seconds()))
+		q.OldestSeconds = new(max(0, now.Sub(since).Seconds()))
 	}
 	return q
 }
@@ -139,12 +145,14 @@ func (m *Mover) stateOf(o *output, gate gateState, q *pipeline.Queue) (pipeline.
 // written is missing in the store.
 func (m *Mover) quickCoverage(o *output) *pipeline.CoverageCounts {
 	t := &o.tally
-	c := &pipeline.CoverageCounts{At: m.opt.Clock(), Complete: o.scan.problem == "",
+	c := &pipeline.CoverageCounts{
+		At: m.opt.Clock(), Complete: o.scan.problem == "",
 		Local:      t.localFiles(),
 		Proven:     t.files[stateKept] + t.files[stateRemoving] + t.files[stateHeld],
 		Unproven:   t.files[stateSent],
 		Mismatched: t.files[stateMismatch],
-		Unknown:    t.files[stateSeen]}
+		Unknown:    t.files[stateSeen],
+	}
 	c.Missing = c.Local - c.Proven - c.Unproven - c.Mismatched - c.Unknown
 	return c
 }
@@ -159,5 +167,3 @@ func (o *output) ranks() map[int]pipeline.RankFiles {
 	}
 	return ranks
 }
-
-func ptr[T any](v T) *T { return &v }

@@ -124,7 +124,7 @@ func (m *Mover) noteHolder(f *file) {
 	if err != nil {
 		return
 	}
-	defer src.Close()
+	defer func() { _ = src.Close() }()
 	if id, err := src.Identity(); err == nil && local.IsPlaceholder(id) {
 		m.mu.Lock()
 		f.out.holders[f.key] = id.CTimeNS

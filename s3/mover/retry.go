@@ -21,8 +21,7 @@ func backoff(n int, rand float64) time.Duration {
 
 // classOf is the class of a store error, "" for nil and for other errors.
 func classOf(err error) pipeline.StoreClass {
-	var se *pipeline.StoreError
-	if errors.As(err, &se) {
+	if se, ok := errors.AsType[*pipeline.StoreError](err); ok {
 		return se.Class
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -32,8 +31,7 @@ func classOf(err error) pipeline.StoreClass {
 }
 
 func hintOf(err error) string {
-	var se *pipeline.StoreError
-	if errors.As(err, &se) {
+	if se, ok := errors.AsType[*pipeline.StoreError](err); ok {
 		return se.Hint
 	}
 	return ""

@@ -30,7 +30,7 @@ func (m *Mover) scanLoop(ctx context.Context) {
 	if err != nil {
 		m.notify(pipeline.Warn, "files are found by scanning only: "+err.Error())
 	} else {
-		defer watcher.Close()
+		defer func() { _ = watcher.Close() }()
 		hints = watcher.Events()
 	}
 	watched := map[string]bool{}
@@ -117,7 +117,7 @@ func (m *Mover) look(ctx context.Context, o *output, r *root, rel string) {
 		m.absent(o, r, rel, err)
 		return
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	e, err := f.Entry()
 	if err != nil {
 		return

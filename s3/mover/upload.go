@@ -90,7 +90,7 @@ func (m *Mover) carry(ctx context.Context, f *file) error {
 	if err != nil {
 		return err
 	}
-	defer src.Close()
+	defer func() { _ = src.Close() }()
 	id, err := src.Identity()
 	if err != nil {
 		return err
@@ -242,9 +242,11 @@ func (s *sending) onto(ctx context.Context, obj *pipeline.Object, looked bool) e
 
 func (s *sending) claim() claim {
 	f := s.f
-	return claim{row: f.row, dev: s.copy.Dev, ino: s.copy.Ino, artifact: f.out.isArtifacts(), wrongTag: f.wrongTag,
+	return claim{
+		row: f.row, dev: s.copy.Dev, ino: s.copy.Ino, artifact: f.out.isArtifacts(), wrongTag: f.wrongTag,
 		growing: f.out.spec.Format == spec.FormatJSONL,
-		prefix:  s.begins}
+		prefix:  s.begins,
+	}
 }
 
 // begins says whether the file now begins with the bytes of c.
@@ -333,7 +335,9 @@ func (s *sending) keep(row ledger.Row) {
 }
 
 func (s *sending) putBody(ctx context.Context, ifNoneMatch bool, ifMatch string) (string, error) {
-	res, err := s.m.opt.Store.Put(ctx, pipeline.PutRequest{Key: s.key(), Body: s.body,
-		MD5: s.copy.MD5, CRC32C: s.copy.CRC32C, IfNoneMatch: ifNoneMatch, IfMatch: ifMatch})
+	res, err := s.m.opt.Store.Put(ctx, pipeline.PutRequest{
+		Key: s.key(), Body: s.body,
+		MD5: s.copy.MD5, CRC32C: s.copy.CRC32C, IfNoneMatch: ifNoneMatch, IfMatch: ifMatch,
+	})
 	return res.ETag, err
 }

@@ -57,18 +57,18 @@ stages:
 `
 
 // newWorld parses stages (the text of the spec from there on) for a new deck.
-func newWorld(t testing.TB, o s3test.Options, stages string) *world {
-	t.Helper()
-	server := s3test.Start(t, o)
-	w := worldAt(t, t.TempDir(), server.URL(), server.Bucket(), stages)
+func newWorld(tb testing.TB, o s3test.Options, stages string) *world {
+	tb.Helper()
+	server := s3test.Start(tb, o)
+	w := worldAt(tb, tb.TempDir(), server.URL(), server.Bucket(), stages)
 	w.server = server
 	return w
 }
 
 // worldAt is a deck in dir whose server is somebody else's.
-func worldAt(t testing.TB, dir, url, bucket, stages string) *world {
-	t.Helper()
-	w := &world{t: t, dir: dir, url: url, access: "right", secret: "secret", wrote: map[string][][]byte{}}
+func worldAt(tb testing.TB, dir, url, bucket, stages string) *world {
+	tb.Helper()
+	w := &world{t: tb, dir: dir, url: url, access: "right", secret: "secret", wrote: map[string][][]byte{}}
 	text := fmt.Sprintf(`
 version: 1
 deck: test
@@ -78,28 +78,33 @@ store: {bucket: %s, endpoint: %q, region: us-east-1, path_style: true, prefix: p
 %s`, dir, bucket, url, stages)
 	s, err := spec.Parse("pipedeck.yaml", []byte(text))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	w.spec = s
 	return w
 }
 
 func (w *world) client() *store.Client {
-	return store.New(store.Options{Bucket: w.spec.Store.Bucket, Endpoint: w.url, PathStyle: true,
+	return store.New(store.Options{
+		Bucket: w.spec.Store.Bucket, Endpoint: w.url, PathStyle: true,
 		Credentials:   credentials.NewStaticCredentialsProvider(w.access, w.secret, ""),
-		ScratchPrefix: w.spec.RunPrefix() + ".pipedeck/probe/"})
+		ScratchPrefix: w.spec.RunPrefix() + ".pipedeck/probe/",
+	})
 }
 
 // start runs a mover until the test ends or end is called.
 func (w *world) start(active ...string) {
 	w.t.Helper()
 	l, err := ledger.Open(context.Background(), filepath.Join(w.spec.StateDir, "ledger.db"), ledger.Binding{
-		Endpoint: w.spec.Store.Endpoint, Bucket: w.spec.Store.Bucket, Prefix: w.spec.Store.Prefix, Run: w.spec.Run, Deck: w.spec.Deck})
+		Endpoint: w.spec.Store.Endpoint, Bucket: w.spec.Store.Bucket, Prefix: w.spec.Store.Prefix, Run: w.spec.Run, Deck: w.spec.Deck,
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	m, err := mover.New(mover.Options{Spec: w.spec, Store: w.client(), Verifier: w.client(), Ledger: l,
-		StateDir: w.spec.StateDir, Hook: w.hook})
+	m, err := mover.New(mover.Options{
+		Spec: w.spec, Store: w.client(), Verifier: w.client(), Ledger: l,
+		StateDir: w.spec.StateDir, Hook: w.hook,
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
