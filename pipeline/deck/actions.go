@@ -46,8 +46,14 @@ func (d *Deck) Plan(ctx context.Context, in pipeline.Intent) (pipeline.Plan, err
 }
 
 // Apply checks a confirmation and starts the plan; the action goes on whatever
-// becomes of the caller.
+// becomes of the caller. It waits until the deck has taken over what an earlier
+// agent left: an action that began before would be taken for an interrupted one.
 func (d *Deck) Apply(ctx context.Context, req pipeline.ApplyRequest) (pipeline.Action, error) {
+	select {
+	case <-ctx.Done():
+		return pipeline.Action{}, ctx.Err()
+	case <-d.ready:
+	}
 	held, err := d.admit(ctx, req)
 	if err != nil {
 		d.recordRefusal(req, err)

@@ -50,6 +50,7 @@ type Deck struct {
 
 	moverMu  sync.Mutex
 	progress *progressReader
+	ready    chan struct{} // closed when what an earlier agent left was taken over
 	kick     chan struct{} // asks the supervision loop to look now
 	life     context.Context
 	work     sync.WaitGroup
@@ -71,6 +72,7 @@ func New(sp *spec.Spec, node spec.Node, info pipeline.AgentInfo, p Ports) (*Deck
 		plans:   map[string]*heldPlan{},
 		actions: map[string]pipeline.Action{},
 		changed: make(chan struct{}),
+		ready:   make(chan struct{}),
 		kick:    make(chan struct{}, 1),
 		life:    context.Background(),
 	}
@@ -91,6 +93,7 @@ func (d *Deck) Run(ctx context.Context) error {
 	if err := d.resume(ctx); err != nil {
 		return err
 	}
+	close(d.ready)
 	loops := []func(context.Context){d.superviseLoop, d.sensorLoop, d.moverLoop, d.progressLoop}
 	for _, loop := range loops {
 		d.work.Go(func() { loop(ctx) })
