@@ -152,7 +152,7 @@ func (m *model) farewell() string {
 	if a == nil || a.EndedAt != nil {
 		return ""
 	}
-	return clean(string(a.Verb)+" "+a.Target+" ("+a.ID+") goes on in the agent") + "\r\n"
+	return clean(string(a.Verb)+" "+a.Target+" ("+a.ID+") goes on in the agent") + "\n"
 }
 
 // linked says why nothing can be asked of the agent now; "" if it can.
