@@ -108,8 +108,8 @@ func (m *Mover) weigh(f *file, src *local.File, j local.Judgement, v verdict) ve
 	case local.AfterSettle:
 		settle := f.out.spec.Settle
 		switch {
-		case !local.Settled(v.id, m.opt.Clock(), settle):
-			v.again = time.Unix(0, max(v.id.MTimeNS, v.id.CTimeNS)).Add(settle + time.Millisecond)
+		case !m.settledFor(f, v.id, settle):
+			v.again = m.settleTime(v.id, settle)
 		case isOpen(src):
 			v.reason = "open for writing"
 		default:
@@ -129,7 +129,29 @@ func (m *Mover) linesCount(f *file, src *local.File, id local.Identity) bool {
 	m.mu.Lock()
 	growing := f.out.grows()
 	m.mu.Unlock()
-	return growing || local.Settled(id, m.opt.Clock(), f.out.spec.Settle) && !isOpen(src)
+	return growing || m.settledFor(f, id, f.out.spec.Settle) && !isOpen(src)
+}
+
+// settledFor says whether a file was left alone for settle. Times in the
+// future (a clock that was set back) say nothing: then it counts from when this
+// process saw the last change.
+func (m *Mover) settledFor(f *file, id local.Identity, settle time.Duration) bool {
+	now := m.opt.Clock()
+	if max(id.MTimeNS, id.CTimeNS) <= now.UnixNano() {
+		return local.Settled(id, now, settle)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return f.id.Same(id) && !f.changed.IsZero() && now.Sub(f.changed) >= settle
+}
+
+// settleTime is when to look again whether a file is settled.
+func (m *Mover) settleTime(id local.Identity, settle time.Duration) time.Time {
+	at := time.Unix(0, max(id.MTimeNS, id.CTimeNS)).Add(settle + time.Millisecond)
+	if now := m.opt.Clock(); at.After(now.Add(settle + time.Second)) {
+		return now.Add(settle)
+	}
+	return at
 }
 
 func isOpen(src *local.File) bool {

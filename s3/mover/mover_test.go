@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,4 +167,43 @@ func TestHalfWrittenFilesStay(t *testing.T) {
 	if got, _ := w.server.Object(w.key(sample(7))); !bytes.Equal(got, whole) {
 		t.Error("the store holds something else")
 	}
+}
+
+func TestCountsAddUpAtEveryPoll(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	w.start("extract")
+	w.await("the bucket is known", func() bool { return w.reading().DeletedLocalFiles != nil })
+	var written atomic.Int64
+	go func() {
+		for i := range 200 {
+			w.write(sample(i), tensors(uint64(i), 200))
+			written.Add(1)
+		}
+	}()
+	last := int64(0)
+	w.await("all are moved", func() bool {
+		r := w.reading()
+		upper := written.Load() + 1 // one may be renamed and not counted yet
+		sum := *r.LocalFiles + *r.DeletedLocalFiles
+		if sum > upper || sum < last {
+			t.Fatalf("local %d + gone %d = %d, after %d before, of %d written", *r.LocalFiles, *r.DeletedLocalFiles, sum, last, upper)
+		}
+		last = sum
+		return w.moved(200)()
+	})
+}
+
+func TestAnOldProofIsAskedForAgainBeforeTheFileGoes(t *testing.T) {
+	t.Parallel()
+	kept := strings.Replace(oneOutput, "id:", "after_upload: keep\n        id:", 1)
+	w := newWorld(t, s3test.Options{}, kept)
+	w.writeSamples(0, 3, 300)
+	w.start("extract")
+	w.await("they are stored and kept", func() bool { return is(w.reading().VerifiedFiles, 3) && w.reading().Settled })
+	w.stop()
+	w.server.RemoveObject(w.key(sample(1)))
+	w.spec.Stages[0].Outputs[0].AfterUpload = "delete"
+	w.start()
+	w.await("all are moved, the lost one sent again", w.moved(3))
 }

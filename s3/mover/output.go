@@ -66,6 +66,7 @@ type scanState struct {
 	rounds  int  // and that ended
 	at      time.Time
 	problem string // why the last scan could not see everything
+	blind   bool   // it saw nothing
 }
 
 // totals only grow, for rates.
@@ -133,11 +134,13 @@ type file struct {
 	// stored: the store holds, verified, an object of this key, perhaps of an
 	// older content.
 	stored   bool
-	complete bool // at id
-	produced bool // counted in producedBytes
-	odd      bool // cannot be read as a file: reported, not moved
-	dropped  bool // not counted any more
-	round    int  // of the last whole scan that saw it
+	complete bool      // at id
+	produced bool      // counted in producedBytes
+	odd      bool      // cannot be read as a file: reported, not moved
+	dropped  bool      // not counted any more
+	round    int       // of the last whole scan that saw it
+	fresh    bool      // stored was verified by this process
+	changed  time.Time // when this identity was first seen
 	judgeAt  reminder
 	sendAt   reminder
 	row      *ledger.Row // nil: not looked up

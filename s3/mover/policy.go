@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"pipedeck/pipeline/spec"
+	"pipedeck/s3/ledger"
 )
 
 // markerWait is how long a marker file waits at most before it looks again
@@ -141,6 +142,14 @@ func (m *Mover) settled(f *file) {
 
 // depart sends a proven file to be removed. Mover.mu is held.
 func (m *Mover) depart(f *file) {
+	if !f.fresh {
+		// The ledger's word is from another process, perhaps days old: the
+		// store is asked once more.
+		again := *f.row.Stored
+		f.row.Put, f.row.Phase = &again, ledger.Sent
+		m.sent(f)
+		return
+	}
 	f.setState(stateRemoving)
 	m.leaving = append(m.leaving, f)
 	nudge(m.wakeRemove)

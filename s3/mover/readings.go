@@ -128,16 +128,16 @@ func (m *Mover) stateOf(o *output, gate gateState, q *pipeline.Queue) (pipeline.
 		return pipeline.OutputBlocked, m.knownErr
 	case m.noDeletes != "":
 		return pipeline.OutputBlocked, m.noDeletes
-	case o.scan.problem != "":
+	case o.scan.blind:
 		return pipeline.OutputBlocked, o.scan.problem
 	case gate.throttled && work > 0:
 		return pipeline.OutputThrottled, "the store asks for fewer requests"
 	case q.OldestSeconds != nil && *q.OldestSeconds > backlogAge.Seconds():
 		return pipeline.OutputBacklog, "files come faster than they are uploaded"
 	case work > 0:
-		return pipeline.OutputRunning, ""
+		return pipeline.OutputRunning, o.scan.problem
 	default:
-		return pipeline.OutputIdle, ""
+		return pipeline.OutputIdle, o.scan.problem
 	}
 }
 

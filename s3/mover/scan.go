@@ -132,7 +132,7 @@ func (m *Mover) scan(ctx context.Context, o *output) {
 	o.scan.round++
 	round := o.scan.round
 	m.mu.Unlock()
-	problem := ""
+	problem, blind := "", false
 	for i := range o.roots {
 		r := &o.roots[i]
 		problems, err := local.Scan(ctx, r.dir, m.wanted(o), func(e local.Entry) {
@@ -144,7 +144,7 @@ func (m *Mover) scan(ctx context.Context, o *output) {
 			return
 		}
 		if err != nil && !errors.Is(err, local.ErrNoDir) {
-			problem = err.Error()
+			problem, blind = err.Error(), true
 		}
 		for _, p := range problems {
 			problem = p.Err.Error()
@@ -157,7 +157,7 @@ func (m *Mover) scan(ctx context.Context, o *output) {
 			lost = append(lost, f)
 		}
 	}
-	o.scan.problem, o.scan.at = problem, m.opt.Clock()
+	o.scan.problem, o.scan.blind, o.scan.at = problem, blind, m.opt.Clock()
 	o.scan.rounds++
 	m.mu.Unlock()
 	for _, f := range lost {
@@ -220,6 +220,7 @@ func (m *Mover) refresh(f *file, e local.Entry) {
 		return
 	}
 	f.setIdentity(e.ID)
+	f.changed = m.opt.Clock()
 	f.out.newest = later(f.out.newest, e.ID)
 	f.complete = false
 	if f.state == stateInFlight || f.state == stateSent {
@@ -266,7 +267,7 @@ func (m *Mover) newFile(ctx context.Context, o *output, r *root, rel, key string
 	if err != nil {
 		return nil, err
 	}
-	f := &file{out: o, root: r, rel: rel, key: key, id: e.ID, since: m.opt.Clock(), unit: o.unitOf(rel)}
+	f := &file{out: o, root: r, rel: rel, key: key, id: e.ID, since: m.opt.Clock(), changed: m.opt.Clock(), unit: o.unitOf(rel)}
 	return f, m.lookup(ctx, f)
 }
 

@@ -294,6 +294,7 @@ func (m *Mover) stored(f *file, row ledger.Row) {
 	o.total.verifiedBytes += row.Stored.Size
 	*f.row = row
 	f.wrongTag, f.attempts, f.reason = "", 0, ""
+	f.fresh = true
 	delete(m.broken, f.key)
 	if f.dropped {
 		return

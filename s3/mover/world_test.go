@@ -144,7 +144,6 @@ func (w *world) path(rel string) string { return filepath.Join(w.dir, rel) }
 // write creates a whole file at once.
 func (w *world) write(rel string, data []byte) {
 	w.t.Helper()
-	w.record(rel, data)
 	if err := os.MkdirAll(filepath.Dir(w.path(rel)), 0o755); err != nil {
 		w.t.Fatal(err)
 	}
@@ -155,6 +154,7 @@ func (w *world) write(rel string, data []byte) {
 	if err := os.Rename(tmp, w.path(rel)); err != nil {
 		w.t.Fatal(err)
 	}
+	w.record(rel, data)
 }
 
 func (w *world) record(rel string, data []byte) {
