@@ -33,7 +33,7 @@ type workerFacts struct {
 // judgeWorker returns the state of a worker and the reason in words, "" where
 // the state says it all.
 func judgeWorker(f workerFacts) (WorkerState, string) {
-	if f.seen == nil || (f.want.Launch != "" && f.seen.ID != f.want.Launch && f.seen.State != ProcRunning) {
+	if f.seen == nil || superseded(f) {
 		return judgeUnseen(f)
 	}
 	switch f.seen.State {
@@ -47,6 +47,15 @@ func judgeWorker(f workerFacts) (WorkerState, string) {
 		return judgeEnded(f)
 	}
 	return WorkerUnknown, fmt.Sprintf("process state %q is not known", f.seen.State)
+}
+
+// superseded says whether what was seen is an ended launch of the past: another
+// one is wanted in its place, or is about to be.
+func superseded(f workerFacts) bool {
+	if f.seen.ID == f.want.Launch || f.seen.State == ProcRunning {
+		return false
+	}
+	return f.want.Launch != "" || (f.running && !f.want.Stopping)
 }
 
 func judgeUnseen(f workerFacts) (WorkerState, string) {

@@ -277,6 +277,30 @@ func TestANewAgentFinishesAStop(t *testing.T) {
 	})
 }
 
+func TestAStartAfterAStopTellsNothingOfThePast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		w.host.onSig = func(l *pipeline.LaunchSeen, _ string, _ pipeline.Scope) { w.host.exit(l, 0) }
+		d, end := w.agent(t)
+		defer end()
+		do(t, d, pipeline.VerbStart, "extract")
+		do(t, d, pipeline.VerbStop, "extract")
+		s, _ := d.Snapshot(t.Context())
+		last := s.Nodes[0].Events[len(s.Nodes[0].Events)-1].Seq
+		do(t, d, pipeline.VerbStart, "extract")
+		evs, err := d.Events(t.Context(), last, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range evs {
+			if strings.Contains(e.Text, "ended") || strings.Contains(e.Text, "done") {
+				t.Errorf("event: %s %s", e.Source, e.Text)
+			}
+		}
+	})
+}
+
 func TestANewAgentAdoptsAndStartsNothingTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
