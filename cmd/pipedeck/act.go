@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -117,7 +118,31 @@ func (a *app) apply(ctx context.Context, c *client.Client, plan, confirm string)
 			return err
 		}
 	}
-	return a.outcome(act)
+	return a.withLog(ctx, c, a.outcome(act), act.Target)
+}
+
+// withLog adds to a failure where the worker that ended tells why.
+func (a *app) withLog(ctx context.Context, c *client.Client, failure error, target string) error {
+	var p *pipeline.Problem
+	if !errors.As(failure, &p) || p.Hint != "" {
+		return failure
+	}
+	snap, err := c.Snapshot(ctx)
+	if err != nil {
+		return failure
+	}
+	stage, _, _ := strings.Cut(target, "/")
+	for _, n := range snap.Nodes {
+		for _, st := range n.Stages {
+			for _, w := range st.Workers {
+				if st.Name == stage && w.PID == nil && w.State != pipeline.WorkerDone {
+					p.Hint = fmt.Sprintf("`pipedeck logs %s` shows what it said last", w.ID)
+					return failure
+				}
+			}
+		}
+	}
+	return failure
 }
 
 // printAction prints an ended action, versioned as all JSON is.

@@ -31,7 +31,8 @@ func (a *app) agentCommand() *cobra.Command {
 	})
 	serve := &cobra.Command{
 		Use: "serve", Short: "Be the agent, in the foreground", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.agentServe(cmd.Context(), f) },
+		Example: "  pipedeck agent serve           for a service manager; other commands start one by themselves",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.agentServe(cmd.Context(), f) },
 	}
 	keep := &cobra.Command{
 		Use: "keep", Short: "Keep an agent alive", Args: cobra.NoArgs, Hidden: true,
@@ -78,6 +79,7 @@ func (a *app) agentServe(ctx context.Context, f agentFlags) error {
 func (a *app) agentStatusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Say whether the agent runs; exit 3 when it does not", Args: cobra.NoArgs,
+		Example: "  pipedeck agent status\n  pipedeck agent status --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.running(cmd.Context())
 			if err != nil {
@@ -104,6 +106,7 @@ func (a *app) agentStatusCommand() *cobra.Command {
 func (a *app) agentStopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "stop", Short: "End agent and keeper; workers live on", Args: cobra.NoArgs,
+		Example: "  pipedeck agent stop",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := a.loadSpec()
 			if err != nil {

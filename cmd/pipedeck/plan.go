@@ -16,8 +16,8 @@ func (a *app) planCommand() *cobra.Command {
 		Short: "Make and show a plan; change nothing",
 		Example: `  pipedeck plan stop extract
   pipedeck plan stop extract --json`,
-		Args:      cobra.RangeArgs(1, 2),
-		ValidArgs: []string{"start", "stop", "restart", "settle", "pause", "resume"},
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: a.completePlan,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in := pipeline.Intent{Verb: pipeline.Verb(args[0])}
 			if len(args) > 1 {
@@ -36,6 +36,26 @@ func (a *app) planCommand() *cobra.Command {
 			})
 		},
 	}
+}
+
+// planned are the actions that can be planned, by their verb.
+func planned() []act {
+	return []act{startAct, stopAct, restartAct, settleAct, pauseAct, resumeAct, pushAct}
+}
+
+// completePlan offers the verbs, then the targets of the one given.
+func (a *app) completePlan(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
+	var verbs []string
+	for _, x := range planned() {
+		if len(args) == 1 && args[0] == string(x.verb) {
+			return a.completeTargets(x)(cmd, nil, part)
+		}
+		verbs = append(verbs, string(x.verb))
+	}
+	if len(args) > 0 {
+		verbs = nil
+	}
+	return verbs, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) applyCommand() *cobra.Command {

@@ -122,7 +122,7 @@ func exitOf(ts *testscript.TestScript, args []string) int {
 
 func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) >= 2, "await REGEXP command...")
-	re, err := regexp.Compile(args[0])
+	re, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
 	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		_ = ts.Exec(args[1], args[2:]...) // its output decides
