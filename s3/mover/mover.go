@@ -195,7 +195,8 @@ func (m *Mover) Activate(_ context.Context, stage string) error {
 		if o.stage.Name != stage || o.active {
 			continue
 		}
-		o.active = true
+		// A growing file is not final before Live says that nobody writes it.
+		o.active, o.alive = true, true
 		for _, f := range o.files {
 			m.judgeAgain(f)
 		}
