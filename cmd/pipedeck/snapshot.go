@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,7 +84,9 @@ func (a *app) printSnapshot(s pipeline.Snapshot) error {
 	if a.flag.json {
 		err = a.printJSON(s)
 	} else {
-		_, err = fmt.Fprint(a.out, snapshotText(s))
+		for line := range strings.Lines(snapshotText(s)) {
+			_, err = fmt.Fprintln(a.out, pipeline.Clean(strings.TrimRight(line, " \n")))
+		}
 	}
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/dustin/go-humanize"
 
@@ -19,11 +20,52 @@ func snapshotText(s pipeline.Snapshot) string {
 		fmt.Fprintf(&b, "  %s\n", r)
 	}
 	for _, n := range s.Nodes {
+		b.WriteString(nodeText(n))
 		for _, st := range n.Stages {
 			b.WriteString(stageText(st))
 		}
 	}
 	return b.String()
+}
+
+// nodeText is what is worth a line of a node itself.
+func nodeText(n pipeline.NodeSnapshot) string {
+	var b strings.Builder
+	if n.Link.State != pipeline.LinkLive {
+		fmt.Fprintf(&b, "node %s: link %s%s\n", n.Name, n.Link.State, because(n.Link.Reason))
+	}
+	if n.Action != nil && n.Action.EndedAt == nil {
+		fmt.Fprintf(&b, "node %s: %s %s is under way, by %s\n", n.Name, n.Action.Verb, n.Action.Target, n.Action.By)
+	}
+	for _, g := range n.GPUs {
+		fmt.Fprintf(&b, "GPU %d: %s%s, %s of %s in use\n", g.Index, g.State, because(g.StateReason), bytesText(g.MemUsedBytes), bytesText(g.MemTotalBytes))
+	}
+	for _, d := range n.Disks {
+		full := "-" + because(d.FullReason)
+		if d.FullInSeconds != nil {
+			full = secondsText(*d.FullInSeconds)
+		}
+		fmt.Fprintf(&b, "disk %s: %s free of %s, full in %s\n", d.Path, bytesText(d.FreeBytes), bytesText(d.TotalBytes), full)
+	}
+	return b.String()
+}
+
+func because(reason *string) string {
+	if reason == nil {
+		return ""
+	}
+	return " (" + *reason + ")"
+}
+
+func bytesText(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return humanize.Bytes(uint64(max(0, *n)))
+}
+
+func secondsText(s float64) string {
+	return (time.Duration(s) * time.Second).String()
 }
 
 func stageText(st pipeline.StageSnapshot) string {
@@ -62,10 +104,7 @@ func rateText(r *float64) string {
 
 func etaText(st pipeline.StageSnapshot) string {
 	if st.ETASeconds != nil {
-		return fmt.Sprintf("%.0f s", *st.ETASeconds)
+		return secondsText(*st.ETASeconds)
 	}
-	if st.ETAReason != nil {
-		return "- (" + *st.ETAReason + ")"
-	}
-	return "-"
+	return "-" + because(st.ETAReason)
 }
