@@ -33,9 +33,10 @@ func TestE2E(t *testing.T) {
 		{"move", testMove},
 		{"large files", testLargeFiles},
 		{"worker killed", testWorkerKilled},
+		{"watch", testWatch},
 		{"demo", testDemo},
 		{"demo signalled", testDemoSignalled},
-		{"demo beside go run", testDemoOutlivesShell},
+		{"demo of a shell that ends", testDemoOutlivesShell},
 		{"console", testConsole},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, bin) })
