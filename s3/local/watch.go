@@ -5,6 +5,7 @@ type HintKind string
 
 // Values of HintKind.
 const (
+	HintCreated  HintKind = "created"  // a file was begun
 	HintWritten  HintKind = "written"  // a file was closed after writing
 	HintMovedIn  HintKind = "moved_in" // a file was renamed to this name
 	HintRemoved  HintKind = "removed"  // a file or directory went, or was renamed away

@@ -183,8 +183,10 @@ func (w *Watcher) event(wd int, mask uint32, name string) {
 		hint.Kind = HintWritten
 	case mask&unix.IN_MOVED_TO != 0:
 		hint.Kind = HintMovedIn
+	case mask&unix.IN_CREATE != 0:
+		hint.Kind = HintCreated
 	default:
-		return // a file was created: it is written when it is closed
+		return
 	}
 	w.push(hint)
 }

@@ -35,6 +35,7 @@ func TestWatcher(t *testing.T) {
 	must(t, err)
 	defer w.Close()
 	put(t, root, "a", "x")
+	waitFor(t, w, Hint{root, "a", HintCreated})
 	waitFor(t, w, Hint{root, "a", HintWritten})
 	put(t, root, "d/b.tmp", "x")
 	must(t, os.Rename(filepath.Join(root, "d/b.tmp"), filepath.Join(root, "d/b\n\xff")))

@@ -32,7 +32,7 @@ type output struct {
 	alive    bool // processes of the stage live
 	files    map[string]*file
 	holders  map[string]int64 // placeholders on disk: key to ctime
-	removed  int              // files that left files, ever
+	left     map[string]bool  // keys that leave files during a discovery; nil outside of one
 	tally    tally
 	stored   ledger.Count
 	scan     scanState
@@ -292,7 +292,9 @@ func (o *output) drop(f *file) {
 	delete(o.files, f.key)
 	o.tally.files[f.state]--
 	o.tally.bytes[f.state] -= f.id.Size
-	o.removed++
+	if o.left != nil {
+		o.left[f.key] = true
+	}
 }
 
 // waitingSince is when the file that waits longest began to. Mover.mu is held.

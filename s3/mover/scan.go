@@ -230,29 +230,25 @@ func (m *Mover) refresh(f *file, e local.Entry) {
 	m.judgeAgain(f)
 }
 
-// discover begins to count a file. The look at the disk comes after the look
-// at how many were removed, so that a file which this mover removed meanwhile
-// does not come back as a ghost.
+// discover begins to count a file. Names that leave during the look at the disk
+// are noted, so that a file which this mover removed meanwhile does not come
+// back as a ghost. Only the scan loop discovers.
 func (m *Mover) discover(ctx context.Context, o *output, r *root, rel, key string) {
-	for range 100 {
+	for again := true; again; {
 		m.mu.Lock()
-		removed := o.removed
+		o.left = map[string]bool{}
 		m.mu.Unlock()
 		f, err := m.newFile(ctx, o, r, rel, key)
 		if err != nil {
 			m.absent(o, r, rel, err)
-			return
 		}
 		m.mu.Lock()
-		if o.removed != removed {
-			m.mu.Unlock()
-			continue
-		}
-		if _, known := o.files[key]; !known {
+		again = err == nil && o.left[key]
+		o.left = nil
+		if _, known := o.files[key]; err == nil && !again && !known {
 			m.admit(f)
 		}
 		m.mu.Unlock()
-		return
 	}
 }
 
