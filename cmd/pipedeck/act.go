@@ -164,7 +164,9 @@ func (a *app) ask(p pipeline.Plan) (string, error) {
 		}
 	}
 	a.say("%s", planText(p))
-	fmt.Fprintf(a.err, "Type %q to go on, anything else to leave it: ", *p.Confirm)
+	if _, err := fmt.Fprintf(a.err, "Type %q to go on, anything else to leave it: ", *p.Confirm); err != nil {
+		return "", err
+	}
 	line, err := bufio.NewReader(a.in).ReadString('\n')
 	if err != nil {
 		return "", &pipeline.Problem{Kind: pipeline.ProblemRefused, Text: fmt.Sprintf("cannot %s %q: not confirmed", p.Action, p.Target)}
@@ -226,6 +228,8 @@ func (a *app) outcome(act pipeline.Action) error {
 		return nil
 	case pipeline.ActionFailed:
 		return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot %s %q: %s", act.Verb, act.Target, reasonOf(act))
+	case pipeline.Running, pipeline.Unverified, pipeline.NotApplicable:
+		fallthrough
 	default:
 		return pipeline.Problemf(pipeline.ProblemUnreachable, "look at the evidence with `pipedeck history`",
 			"%s %q ended unproven: %s", act.Verb, act.Target, reasonOf(act))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -51,8 +50,8 @@ func (r *checkReport) add(group, name, result, text, todo string) {
 
 // addSpecErrors adds one item for each fault, named by its place.
 func (r *checkReport) addSpecErrors(err error) {
-	var all spec.Errors
-	if !errors.As(err, &all) {
+	all, ok := errors.AsType[spec.Errors](err)
+	if !ok {
 		r.add("spec", "spec", checkFail, err.Error(), "correct the spec")
 		return
 	}
@@ -109,7 +108,7 @@ func (a *app) check(ctx context.Context) error {
 	if err := s.needLocal(); err != nil {
 		rep.add("node", s.node.Name, checkUnknown, err.Error(), "run `pipedeck check` on the node itself")
 	} else {
-		checkNode(rep, s)
+		checkNode(ctx, rep, s)
 		checkGPUs(ctx, rep, s)
 	}
 	checkStore(ctx, rep, s)
@@ -131,12 +130,12 @@ func (a *app) printCheck(rep *checkReport) error {
 	if a.flag.json {
 		return a.printJSON(rep)
 	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	var t table
 	for _, it := range rep.Items {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", it.Result, it.Group, it.Name, it.Text)
+		t.row(it.Result, it.Group, it.Name, it.Text)
 		if it.Todo != nil {
-			fmt.Fprintf(w, "\t\t\t-> %s\n", *it.Todo)
+			t.row("", "", "", "-> "+*it.Todo)
 		}
 	}
-	return w.Flush()
+	return t.print(a.out)
 }

@@ -31,7 +31,7 @@ const (
 
 // checkNode looks at the machine: its disks, limits and the programs that the
 // stages run.
-func checkNode(rep *checkReport, s specFile) {
+func checkNode(ctx context.Context, rep *checkReport, s specFile) {
 	if st, err := os.Stat(s.Workdir); err != nil || !st.IsDir() {
 		rep.add("node", "workdir", checkFail, fmt.Sprintf("%q is no directory", s.Workdir), "make it, or correct `workdir`")
 	} else {
@@ -42,14 +42,21 @@ func checkNode(rep *checkReport, s specFile) {
 	} else {
 		rep.add("node", "state directory", checkOK, s.StateDir+" is on a local filesystem", "")
 	}
-	checkDisks(rep, s)
+	checkDisks(ctx, rep, s)
 	checkFiles(rep)
 	checkPrograms(rep, s)
 }
 
-func checkDisks(rep *checkReport, s specFile) {
-	ctx, cancel := context.WithTimeout(context.Background(), checkPatience)
+func checkDisks(ctx context.Context, rep *checkReport, s specFile) {
+	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
+	for _, d := range gpu.New(nil, time.Now).Disks(ctx, append(pathsOf(s), "/dev/shm")) {
+		checkDisk(rep, d)
+	}
+}
+
+// pathsOf are the places where the deck keeps anything.
+func pathsOf(s specFile) []string {
 	paths := []string{s.Workdir, s.StateDir}
 	for i := range s.Stages {
 		st := &s.Stages[i]
@@ -62,24 +69,25 @@ func checkDisks(rep *checkReport, s specFile) {
 			paths = append(paths, filepath.Dir(s.Abs(d)))
 		}
 	}
-	paths = append(paths, "/dev/shm")
-	for _, d := range gpu.New(nil, time.Now).Disks(ctx, paths) {
-		name := "disk of " + d.Path
-		if d.FreeBytes == nil || d.TotalBytes == nil {
-			rep.add("node", name, checkUnknown, d.Reason, "")
-			continue
-		}
-		text := fmt.Sprintf("%s free of %s (%s)", humanize.Bytes(uint64(*d.FreeBytes)), humanize.Bytes(uint64(*d.TotalBytes)), d.Filesystem)
-		least := int64(littleDisk)
-		if d.Path == "/dev/shm" {
-			least = littleShm
-		}
-		if *d.FreeBytes < least {
-			rep.add("node", name, checkWarn, text, "free some space, or point the deck elsewhere")
-			continue
-		}
-		rep.add("node", name, checkOK, text, "")
+	return paths
+}
+
+func checkDisk(rep *checkReport, d pipeline.DiskReading) {
+	name := "disk of " + d.Path
+	if d.FreeBytes == nil || d.TotalBytes == nil {
+		rep.add("node", name, checkUnknown, d.Reason, "")
+		return
 	}
+	text := fmt.Sprintf("%s free of %s (%s)", humanize.Bytes(uint64(*d.FreeBytes)), humanize.Bytes(uint64(*d.TotalBytes)), d.Filesystem)
+	least := int64(littleDisk)
+	if d.Path == "/dev/shm" {
+		least = littleShm
+	}
+	if *d.FreeBytes < least {
+		rep.add("node", name, checkWarn, text, "free some space, or point the deck elsewhere")
+		return
+	}
+	rep.add("node", name, checkOK, text, "")
 }
 
 func checkFiles(rep *checkReport) {
@@ -88,8 +96,8 @@ func checkFiles(rep *checkReport) {
 		rep.add("node", "open files", checkUnknown, err.Error(), "")
 		return
 	}
-	text := fmt.Sprintf("up to %d", uint64(lim.Max))
-	if uint64(lim.Max) < fewOpenFiles {
+	text := fmt.Sprintf("up to %d", lim.Max)
+	if lim.Max < fewOpenFiles {
 		rep.add("node", "open files", checkWarn, text, "raise the hard limit (`ulimit -Hn`): 100 uploads need several hundred")
 		return
 	}

@@ -82,7 +82,7 @@ func (a *app) demo(ctx context.Context, headless bool, length time.Duration) err
 		return err
 	}
 	runErr := d.run(ctx, headless)
-	return errors.Join(runErr, d.end())
+	return errors.Join(runErr, d.end(ctx))
 }
 
 // withParent ends the demo when `go run` goes, which passes SIGTERM on to
@@ -124,13 +124,14 @@ func (a *app) newDemo(ctx context.Context) (*demo, error) {
 	}
 	d := &demo{a: a, dir: dir}
 	if err := d.begin(ctx); err != nil {
-		return nil, errors.Join(err, d.end())
+		return nil, errors.Join(err, d.end(ctx))
 	}
 	return d, nil
 }
 
 // begin starts store and agent, and the stage.
 func (d *demo) begin(ctx context.Context) error {
+	//nolint:contextcheck // it serves until the demo ends, not until ctx does
 	server, err := s3test.Demo(s3test.DemoOptions{MaxBytes: demoBytes})
 	if err != nil {
 		return err
@@ -183,12 +184,12 @@ func (d *demo) run(ctx context.Context, headless bool) error {
 		<-ctx.Done()
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			d.a.say("demo: interrupted; no final account")
-			return d.lost()
+			return d.lost(ctx)
 		}
-		return d.account()
+		return d.account(ctx)
 	}
 	err := d.a.openConsole(ctx, d.client, func(ctx context.Context) (pipeline.Deck, error) { return d.a.connect(ctx, d.spec) })
-	return errors.Join(err, d.lost())
+	return errors.Join(err, d.lost(ctx))
 }
 
 // demoSpec is the deck of the demo. Everything in it is a path that this

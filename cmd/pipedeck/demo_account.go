@@ -16,8 +16,8 @@ import (
 
 // account lets the workers end, settles what they left, and prints the final
 // snapshot.
-func (d *demo) account() error {
-	ctx, cancel := context.WithTimeout(context.Background(), demoSettle)
+func (d *demo) account(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), demoSettle)
 	defer cancel()
 	if err := d.stopWorkers(ctx); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (d *demo) account() error {
 	if err := d.a.printJSON(s); err != nil {
 		return err
 	}
-	return d.lost()
+	return d.lost(ctx)
 }
 
 func (d *demo) stopWorkers(ctx context.Context) error {
@@ -69,13 +69,13 @@ func (d *demo) do(ctx context.Context, p pipeline.Plan) error {
 // lost compares what the workers say they wrote with what is on disk or in the
 // store: the demo fails if a single sample is in neither. The order matters:
 // a file goes from the disk only after it is in the store.
-func (d *demo) lost() error {
+func (d *demo) lost(ctx context.Context) error {
 	written, err := d.written()
 	if err != nil {
 		return err
 	}
 	local := d.local()
-	stored, err := d.storedKeys()
+	stored, err := d.storedKeys(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,8 +130,8 @@ func (d *demo) local() map[string]bool {
 }
 
 // storedKeys asks the store itself, not the agent.
-func (d *demo) storedKeys() (map[string]bool, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), demoSettle)
+func (d *demo) storedKeys(ctx context.Context) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), demoSettle)
 	defer cancel()
 	c := store.New(storeOptions(d.spec, store.LoadCredentials(nil)))
 	defer c.Close()

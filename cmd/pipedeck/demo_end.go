@@ -11,17 +11,19 @@ import (
 	"pipedeck/remote/client"
 )
 
-// end takes everything away: workers, agent, store, folder.
-func (d *demo) end() error {
+// end takes everything away: workers, agent, store, folder. It has its own
+// time: ctx has ended by then.
+func (d *demo) end(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
 	if d.client != nil {
 		defer d.client.Close()
-		d.endWorkers()
-		ctx, cancel := context.WithTimeout(context.Background(), demoAgentWait)
-		_, err := client.End(ctx, wire.State{Dir: d.spec.StateDir})
+		d.endWorkers(ctx)
+		ending, cancel := context.WithTimeout(ctx, demoAgentWait)
+		_, err := client.End(ending, wire.State{Dir: d.spec.StateDir})
 		cancel()
 		if err != nil {
 			d.a.say("demo: the agent did not end by itself: %v", err)
-			d.killAgent()
+			d.killAgent(ctx)
 		}
 		killRecorded(filepath.Join(d.spec.StateDir, "runs"))
 	}
@@ -49,8 +51,8 @@ func (d *demo) removeFolder() error {
 
 // endWorkers stops what still lives, by the agent's proven way. Who is not gone
 // in time is killed by recorded identity once the agent has ended.
-func (d *demo) endWorkers() {
-	ctx, cancel := context.WithTimeout(context.Background(), demoStopWait)
+func (d *demo) endWorkers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, demoStopWait)
 	defer cancel()
 	s, err := d.client.Snapshot(ctx)
 	if err != nil || busyWith(s) == "" {
@@ -61,8 +63,10 @@ func (d *demo) endWorkers() {
 	}
 }
 
-func (d *demo) killAgent() {
-	h, err := d.client.Hello(context.Background())
+func (d *demo) killAgent(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, demoAgentWait)
+	defer cancel()
+	h, err := d.client.Hello(ctx)
 	if err != nil {
 		return
 	}

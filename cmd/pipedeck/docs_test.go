@@ -51,7 +51,7 @@ func documented(t *testing.T) map[string]section {
 // commandPath is a usage line without its arguments.
 func commandPath(use string) string {
 	var words []string
-	for _, w := range strings.Fields(use) {
+	for w := range strings.FieldsSeq(use) {
 		if w != strings.ToLower(w) {
 			break
 		}
@@ -109,9 +109,10 @@ func usageOf(c *cobra.Command) string {
 
 // flagNames are the flags that an operator is shown.
 func flagNames(usages string) []string {
-	var names []string
-	for _, m := range regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`).FindAllStringSubmatch(usages, -1) {
-		names = append(names, m[1])
+	shown := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`).FindAllStringSubmatch(usages, -1)
+	names := make([]string, len(shown))
+	for i, m := range shown {
+		names[i] = m[1]
 	}
 	return names
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -28,14 +29,15 @@ func (c *terminal) do(t *testing.T, args ...string) string {
 
 // testConsole opens the demo's console in a terminal, sees it live, leaves it.
 func testConsole(t *testing.T, bin string) {
+	t.Helper()
 	tmux := needTool(t, "tmux")
 	for _, size := range [][2]int{{80, 24}, {120, 40}} {
 		t.Run(fmt.Sprintf("%dx%d", size[0], size[1]), func(t *testing.T) {
 			p := newProgram(t, bin)
 			c := &terminal{tmux: tmux, socket: filepath.Join(p.dir, "tmux")}
 			command := fmt.Sprintf("TMPDIR=%s %s demo; echo $? >%s", p.dir, bin, filepath.Join(p.dir, "code"))
-			c.do(t, "new-session", "-d", "-x", fmt.Sprint(size[0]), "-y", fmt.Sprint(size[1]), "sh", "-c", command)
-			t.Cleanup(func() { _ = exec.Command(tmux, "-S", c.socket, "kill-server").Run() })
+			c.do(t, "new-session", "-d", "-x", strconv.Itoa(size[0]), "-y", strconv.Itoa(size[1]), "sh", "-c", command)
+			t.Cleanup(func() { _ = exec.CommandContext(context.Background(), tmux, "-S", c.socket, "kill-server").Run() })
 			var screen string
 			eventually(t, "header and workers are on screen", func() bool {
 				screen = c.do(t, "capture-pane", "-p")

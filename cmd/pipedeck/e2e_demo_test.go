@@ -13,6 +13,7 @@ import (
 
 // testDemo is what the README promises of a headless demo.
 func testDemo(t *testing.T, bin string) {
+	t.Helper()
 	p := newProgram(t, bin)
 	out, errs, code := p.run(t, "demo", "--headless", "--for", "15s")
 	if code != exitOK {
@@ -46,6 +47,7 @@ func (p *program) demoLeft(t *testing.T) string {
 
 // testDemoSignalled ends a demo with each signal that ends it.
 func testDemoSignalled(t *testing.T, bin string) {
+	t.Helper()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT} {
 		p := newProgram(t, bin)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*patience)

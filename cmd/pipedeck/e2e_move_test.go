@@ -103,7 +103,7 @@ func workersDir(t *testing.T) string {
 // expect asks the worker's own code for the MD5 of each file.
 func (m *move) expect(t *testing.T) {
 	t.Helper()
-	cmd := exec.Command("python3", "-c", `import sys, hashlib, extract
+	cmd := exec.CommandContext(t.Context(), "python3", "-c", `import sys, hashlib, extract
 for i in range(int(sys.argv[1])):
     print(f"hs_{i:06d}.safetensors", hashlib.md5(extract.payload(i, int(sys.argv[2]))).hexdigest())`, strconv.Itoa(m.files), strconv.Itoa(m.size))
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+workersDir(t), "PYTHONDONTWRITEBYTECODE=1")

@@ -22,7 +22,7 @@ func TestE2E(t *testing.T) {
 		t.Skip("end to end: minutes")
 	}
 	bin := filepath.Join(t.TempDir(), "pipedeck")
-	out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput()
 	if err != nil {
 		t.Fatalf("cannot build: %v\n%s", err, out)
 	}
@@ -56,7 +56,7 @@ type program struct {
 func newProgram(t *testing.T, bin string, env ...string) *program {
 	t.Helper()
 	// Sockets have short paths, and t.TempDir's are long.
-	dir, err := os.MkdirTemp("", "pd-e2e-")
+	dir, err := os.MkdirTemp("", "pd-e2e-") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}

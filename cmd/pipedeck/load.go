@@ -42,8 +42,8 @@ func loadSpecFile(path, node string) (specFile, error) {
 
 // specErrors are all faults of a spec, one line each, with what to do below.
 func specErrors(err error) string {
-	var all spec.Errors
-	if !errors.As(err, &all) {
+	all, ok := errors.AsType[spec.Errors](err)
+	if !ok {
 		return err.Error()
 	}
 	var b strings.Builder
@@ -58,8 +58,7 @@ func specErrors(err error) string {
 
 // cause strips the path that an fs.PathError repeats.
 func cause(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err
 	}
 	return err

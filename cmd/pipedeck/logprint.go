@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
+	"time"
 
 	"pipedeck/pipeline"
 )
@@ -17,6 +19,32 @@ type logPrinter struct {
 
 // maxPart is the longest line that is held back to be cleaned as a whole.
 const maxPart = 64 << 10
+
+// logWait is how long one question for new log bytes may take.
+const logWait = 10 * time.Second
+
+// copy prints a log to its end, or follows it until ctx ends.
+func (p *logPrinter) copy(ctx context.Context, d pipeline.Deck, req pipeline.LogRequest, follow bool) error {
+	for {
+		chunk, err := d.Log(ctx, req)
+		if ctx.Err() != nil {
+			return p.flush() // interrupted: what was followed is still a result
+		}
+		if err != nil {
+			return err
+		}
+		if err := p.print(chunk.Data); err != nil {
+			return err
+		}
+		if chunk.EOF && !follow {
+			return p.flush()
+		}
+		req.Cursor = chunk.Cursor
+		if follow {
+			req.Wait = logWait
+		}
+	}
+}
 
 func (p *logPrinter) print(data []byte) error {
 	if p.raw {

@@ -119,7 +119,7 @@ func exitCode(k pipeline.ProblemKind) int {
 // nodes is cleaned, line by line.
 func (a *app) say(format string, args ...any) {
 	for line := range strings.Lines(fmt.Sprintf(format, args...)) {
-		fmt.Fprintln(a.err, pipeline.Clean(strings.TrimRight(line, "\n")))
+		_, _ = fmt.Fprintln(a.err, pipeline.Clean(strings.TrimRight(line, "\n"))) // there is nobody else to tell
 	}
 }
 
@@ -185,7 +185,7 @@ func (a *app) specFlag(c *cobra.Command) {
 }
 
 func allCommands(root *cobra.Command) []*cobra.Command {
-	out := []*cobra.Command{root}
+	out := append(make([]*cobra.Command, 0, 1+len(root.Commands())), root)
 	for _, c := range root.Commands() {
 		out = append(out, allCommands(c)...)
 	}
@@ -214,8 +214,7 @@ func usageError(cmd *cobra.Command, err error) error {
 
 // asUsage makes what cobra says of a command line a usage Problem.
 func asUsage(cmd *cobra.Command, err error) error {
-	var p *pipeline.Problem
-	if errors.As(err, &p) {
+	if _, told := errors.AsType[*pipeline.Problem](err); told {
 		return err
 	}
 	return usageError(cmd, err)

@@ -2,9 +2,8 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -44,19 +43,23 @@ func (a *app) printCoverage(rep pipeline.CoverageReport) error {
 	if a.flag.json {
 		return a.printJSON(rep)
 	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "OUTPUT\tLOCAL\tPROVEN\tUNPROVEN\tMISMATCHED\tMISSING\tUNKNOWN\tBEING WRITTEN\t")
+	var t table
+	t.row("OUTPUT", "LOCAL", "PROVEN", "UNPROVEN", "MISMATCHED", "MISSING", "UNKNOWN", "BEING WRITTEN")
 	for _, o := range rep.Outputs {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t", o.Name, o.Local, o.Proven, o.Unproven, o.Mismatched, o.Missing, o.Unknown, o.BeingWritten)
-		if o.Reason != nil {
-			fmt.Fprint(w, pipeline.Clean(*o.Reason))
+		cells := []string{pipeline.Clean(o.Name)}
+		for _, n := range []int64{o.Local, o.Proven, o.Unproven, o.Mismatched, o.Missing, o.Unknown, o.BeingWritten} {
+			cells = append(cells, strconv.FormatInt(n, 10))
 		}
-		fmt.Fprintln(w)
+		if o.Reason != nil {
+			cells = append(cells, pipeline.Clean(*o.Reason))
+		}
+		t.row(cells...)
 		if o.IDs != nil {
-			fmt.Fprintf(w, "  stored ids: %s\n  unproven ids: %s\n", strings.Join(o.IDs.Stored, " "), strings.Join(o.IDs.Unproven, " "))
+			t.row("  stored ids: " + pipeline.Clean(strings.Join(o.IDs.Stored, " ")))
+			t.row("  unproven ids: " + pipeline.Clean(strings.Join(o.IDs.Unproven, " ")))
 		}
 	}
-	return w.Flush()
+	return t.print(a.out)
 }
 
 func coverageCode(rep pipeline.CoverageReport) error {
@@ -111,17 +114,16 @@ func (a *app) printHistory(recs []pipeline.JournalRecord) error {
 		a.say("the journal is empty")
 		return nil
 	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "AT\tWHAT\tACTION\tBY\tTEXT")
+	var t table
+	t.row("AT", "WHAT", "ACTION", "BY", "TEXT")
 	for _, r := range recs {
 		what := r.Action
 		if r.Step > 0 {
 			what = fmt.Sprintf("%s step %d", r.Action, r.Step)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.At.UTC().Format("2006-01-02 15:04:05Z"),
-			r.Kind, dashed(what), dashed(pipeline.Clean(r.By)), pipeline.Clean(r.Text))
+		t.row(r.At.UTC().Format("2006-01-02 15:04:05Z"), string(r.Kind), dashed(what), dashed(pipeline.Clean(r.By)), pipeline.Clean(r.Text))
 	}
-	return w.Flush()
+	return t.print(a.out)
 }
 
 func dashed(s string) string {
@@ -130,9 +132,6 @@ func dashed(s string) string {
 	}
 	return s
 }
-
-// logWait is how long one question for new log bytes may take.
-const logWait = 10 * time.Second
 
 func (a *app) logsCommand() *cobra.Command {
 	var follow, raw bool
@@ -147,26 +146,7 @@ func (a *app) logsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDeck(cmd.Context(), func(_ specFile, c *client.Client) error {
 				p := &logPrinter{out: a.out, raw: raw}
-				req := pipeline.LogRequest{Worker: args[0], Tail: tail}
-				for {
-					chunk, err := c.Log(cmd.Context(), req)
-					if cmd.Context().Err() != nil {
-						return nil
-					}
-					if err != nil {
-						return err
-					}
-					if err := p.print(chunk.Data); err != nil {
-						return err
-					}
-					if chunk.EOF && !follow {
-						return p.flush()
-					}
-					req.Cursor = chunk.Cursor
-					if follow {
-						req.Wait = logWait
-					}
-				}
+				return p.copy(cmd.Context(), c, pipeline.LogRequest{Worker: args[0], Tail: tail}, follow)
 			})
 		},
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -72,15 +71,15 @@ func stageText(st pipeline.StageSnapshot) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "stage %s: %s, done %s of %s, %s/s, ETA %s\n", st.Name, st.State,
 		orDash(st.Done), orDash(st.Total), rateText(st.SamplesPerSecond), etaText(st))
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	var t table
 	for _, k := range st.Workers {
 		reason := ""
 		if k.StateReason != nil {
 			reason = *k.StateReason
 		}
-		fmt.Fprintf(w, "  %s\t%s\tdone %s\t%s/s\t%s\n", k.ID, k.State, orDash(k.Done), rateText(k.SamplesPerSecond), reason)
+		t.row("  "+k.ID, string(k.State), "done "+orDash(k.Done), rateText(k.SamplesPerSecond)+"/s", reason)
 	}
-	_ = w.Flush() // a strings.Builder takes everything
+	_ = t.print(&b) // a strings.Builder takes everything
 	for _, o := range st.Outputs {
 		fmt.Fprintf(&b, "  output %s: %s, %s verified, %s local, %d waiting, %d in flight, %s failed\n", o.Name, o.State,
 			orDash(o.VerifiedFiles), orDash(o.LocalFiles), o.Queue.WaitingFiles, o.Queue.InFlight, orDash(o.FailedFiles))
