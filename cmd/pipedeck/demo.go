@@ -192,6 +192,22 @@ func (d *demo) run(ctx context.Context, headless bool) error {
 	return errors.Join(err, d.lost(ctx))
 }
 
+// removeFolder tries for a while: a process that is ending may write a last
+// file beside it.
+func (d *demo) removeFolder() error {
+	until := time.Now().Add(demoFolder)
+	for {
+		err := os.RemoveAll(d.dir)
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("cannot remove the demo's folder: %w", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // demoSpec is the deck of the demo. Everything in it is a path that this
 // process chose, so quoting as Go does is quoting as YAML does.
 func demoSpec(dir, exe, endpoint, bucket string) string {

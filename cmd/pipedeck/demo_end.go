@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -25,28 +24,12 @@ func (d *demo) end(ctx context.Context) error {
 			d.a.say("demo: the agent did not end by itself: %v", err)
 			d.killAgent(ctx)
 		}
-		killRecorded(filepath.Join(d.spec.StateDir, "runs"))
+		killRecorded(ctx, filepath.Join(d.spec.StateDir, "runs"))
 	}
 	if d.store != nil {
 		d.store.Close()
 	}
 	return d.removeFolder()
-}
-
-// removeFolder tries for a while: a process that is ending may write a last
-// file beside it.
-func (d *demo) removeFolder() error {
-	until := time.Now().Add(demoFolder)
-	for {
-		err := os.RemoveAll(d.dir)
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(until) {
-			return fmt.Errorf("cannot remove the demo's folder: %w", err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 // endWorkers stops what still lives, by the agent's proven way. Who is not gone

@@ -77,6 +77,7 @@ func testDemoSignalled(t *testing.T, bin string) {
 // testDemoOutlivesShell starts a demo from a shell that ends at once, as
 // scripts do: the demo stays, since only `go run` is a parent to follow.
 func testDemoOutlivesShell(t *testing.T, bin string) {
+	t.Helper()
 	p := newProgram(t, bin)
 	out := filepath.Join(p.dir, "demo.json")
 	shell := newProgram(t, "/bin/sh")

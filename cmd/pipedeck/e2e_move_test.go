@@ -39,6 +39,7 @@ type move struct {
 }
 
 func testMove(t *testing.T, bin string) {
+	t.Helper()
 	m := &move{files: 400, size: 300_000, ranks: 4, maxMemory: 512e6, perFile: 1.25}
 	if full() {
 		m.files, m.size, m.perFile = 5000, 1_200_000, 1.05
@@ -52,6 +53,7 @@ func testMove(t *testing.T, bin string) {
 }
 
 func testLargeFiles(t *testing.T, bin string) {
+	t.Helper()
 	m := &move{files: 6, size: 40_000_000, ranks: 2, maxMemory: 64e6, perFile: 20}
 	if full() {
 		m.files, m.size, m.ranks, m.maxMemory = 40, 150_000_000, 4, 512e6

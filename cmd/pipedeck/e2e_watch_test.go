@@ -27,6 +27,7 @@ stages:
 // testWatch watches a deck whose agent goes away: lines go on, stale, and the
 // exit code says so at the end.
 func testWatch(t *testing.T, bin string) {
+	t.Helper()
 	p := newProgram(t, bin, "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b")
 	p.write(t, "pipedeck.yaml", fmt.Sprintf(watchYAML, p.dir))
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)

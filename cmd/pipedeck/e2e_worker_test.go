@@ -11,6 +11,7 @@ import (
 // testWorkerKilled kills a worker behind the deck's back: it is shown as
 // exited, with its code. How fast is printed, not judged.
 func testWorkerKilled(t *testing.T, bin string) {
+	t.Helper()
 	m := &move{files: 100_000, size: 1000, ranks: 2, maxMemory: 64e6}
 	m.prepare(t, bin, 5)
 	m.must(t, "start", "extract")

@@ -44,6 +44,7 @@ func newMover(ctx context.Context, s specFile, log *slog.Logger) (*moverParts, e
 		parts.stores = append(parts.stores, c)
 		return store.Limit(c, limiter)
 	}
+	//nolint:contextcheck // the mover lives as long as its Run, not as this call
 	parts.mover, err = mover.New(mover.Options{
 		Spec: s.Spec, Store: client(), Verifier: client(), Ledger: l,
 		StateDir: s.StateDir, Clock: time.Now, Log: log,

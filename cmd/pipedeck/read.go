@@ -121,7 +121,7 @@ func (a *app) printHistory(recs []pipeline.JournalRecord) error {
 		if r.Step > 0 {
 			what = fmt.Sprintf("%s step %d", r.Action, r.Step)
 		}
-		t.row(r.At.UTC().Format("2006-01-02 15:04:05Z"), string(r.Kind), dashed(what), dashed(pipeline.Clean(r.By)), pipeline.Clean(r.Text))
+		t.row(r.At.UTC().Format("2006-01-02 15:04:05Z"), r.Kind, dashed(what), dashed(pipeline.Clean(r.By)), pipeline.Clean(r.Text))
 	}
 	return t.print(a.out)
 }

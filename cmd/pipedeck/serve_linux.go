@@ -29,8 +29,8 @@ func shimMain(dir string) int { return proc.ShimMain(dir) }
 
 // killRecorded ends every worker that a run directory records, with all its
 // descendants. Only the demo does that, to its own.
-func killRecorded(runs string) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+func killRecorded(ctx context.Context, runs string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	host := proc.New(proc.Options{RunsDir: runs})
 	defer func() { _ = host.Close() }()

@@ -15,4 +15,4 @@ func (a *app) serve(context.Context, specFile, agentFlags) error {
 
 func shimMain(string) int { return exitFailed }
 
-func killRecorded(string) {}
+func killRecorded(context.Context, string) {}

@@ -59,6 +59,9 @@ func (a *app) simWorkerCommand() *cobra.Command {
 	return cmd
 }
 
+// say writes a line of the log. A worker goes on when nobody reads it.
+func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
+
 const simModelBytes = 52_000_000_000
 
 func (w *simWorker) run(out io.Writer) error {
@@ -71,7 +74,7 @@ func (w *simWorker) run(out io.Writer) error {
 		return w.stopped(ctx, out)
 	}
 	done := w.readDone()
-	fmt.Fprintf(out, "rank %d of %d: model loaded, %d ids in the done-set\n", w.rank, w.world, len(done))
+	say(out, "rank %d of %d: model loaded, %d ids in the done-set\n", w.rank, w.world, len(done))
 	first, end := w.total*w.rank/w.world, w.total*(w.rank+1)/w.world
 	for i := first; i < end; i++ {
 		if ctx.Err() != nil {
@@ -89,19 +92,19 @@ func (w *simWorker) run(out io.Writer) error {
 			return err
 		}
 	}
-	fmt.Fprintf(out, "rank %d: finished\n", w.rank)
+	say(out, "rank %d: finished\n", w.rank)
 	return w.report(end - first)
 }
 
 // stopped ends a worker that was asked to: 128 + SIGTERM, since work is left.
 func (w *simWorker) stopped(_ context.Context, out io.Writer) error {
-	fmt.Fprintf(out, "rank %d: stopped after %d samples\n", w.rank, w.writes)
+	say(out, "rank %d: stopped after %d samples\n", w.rank, w.writes)
 	return exitError(128 + int(syscall.SIGTERM))
 }
 
 // loading takes the model into memory in steps, so that it is seen to grow.
 func (w *simWorker) loading(ctx context.Context, out io.Writer) error {
-	fmt.Fprintf(out, "rank %d: loading the model\n", w.rank)
+	say(out, "rank %d: loading the model\n", w.rank)
 	const steps = 10
 	for i := 1; i <= steps; i++ {
 		w.gpuLoad(int64(simModelBytes/steps*i), 3)
@@ -203,10 +206,10 @@ func (w *simWorker) report(total int) error {
 // that is started in its place lives.
 func (w *simWorker) mishap(ctx context.Context, out io.Writer) error {
 	if w.rank == w.stallRank && w.writes == w.stallAt {
-		fmt.Fprintf(out, "rank %d: waiting for a lock\n", w.rank)
+		say(out, "rank %d: waiting for a lock\n", w.rank)
 		w.gpuLoad(simModelBytes, 0)
 		_ = wait(ctx, w.stallFor)
-		fmt.Fprintf(out, "rank %d: going on\n", w.rank)
+		say(out, "rank %d: going on\n", w.rank)
 	}
 	mark := filepath.Join(filepath.Dir(w.out), fmt.Sprintf("crashed-%d", w.rank))
 	if w.rank != w.crashRank || w.writes != w.crashAt {
@@ -218,7 +221,7 @@ func (w *simWorker) mishap(ctx context.Context, out io.Writer) error {
 	if err := os.WriteFile(mark, nil, 0o644); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "rank %d: RuntimeError: CUDA error: an illegal memory access was encountered\n", w.rank)
+	say(out, "rank %d: RuntimeError: CUDA error: an illegal memory access was encountered\n", w.rank)
 	return exitError(1)
 }
 
