@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"time"
 
 	"pipedeck/remote/agent/wire"
 	"pipedeck/remote/client"
