@@ -146,10 +146,16 @@ func (d *decision) find() (target, error) {
 		return t, d.usage("a worker is named STAGE/RANK, for example "+name+"/0", "%q is no rank", rest)
 	}
 	t.rank = rank
-	if len(t.workers()) == 0 {
+	if len(t.workers()) == 0 && !d.mayBegin(t) {
 		return t, d.noRank(t)
 	}
 	return t, nil
+}
+
+// mayBegin says whether a start may name a rank of a stage that has no workers
+// yet. How many ranks GPUs give is found out when it starts.
+func (d *decision) mayBegin(t target) bool {
+	return d.in.Verb == VerbStart && len(t.seen.Workers) == 0 && (t.st.Workers.Count == 0 || t.rank < t.st.Workers.Count)
 }
 
 func (d *decision) noRank(t target) error {
@@ -175,7 +181,7 @@ func (d *decision) onWorkers(plan func(target)) error {
 // healthy one it does nothing.
 func (d *decision) start(t target) {
 	on := []string{t.on()}
-	if t.rank >= 0 || isActive(t.seen.State) {
+	if len(t.workers()) > 0 && (t.rank >= 0 || isActive(t.seen.State)) {
 		on = missingWorkers(t)
 	}
 	if len(on) == 0 {

@@ -37,7 +37,7 @@ func (d *Deck) outputNames(typed []string) ([]string, error) {
 	for _, t := range typed {
 		st, o, err := d.sp.FindOutput(t)
 		if err != nil {
-			return nil, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot audit %q: %w", t, err)
+			return nil, pipeline.Problemf(pipeline.ProblemUsage, "", "%w", err)
 		}
 		names = append(names, st.Name+"/"+o.Name)
 	}

@@ -61,7 +61,7 @@ var _ pipeline.Deck = (*Deck)(nil)
 // New makes the deck of one node. It reads what was wanted before from the
 // state directory and touches no process.
 func New(sp *spec.Spec, node spec.Node, info pipeline.AgentInfo, p Ports) (*Deck, error) {
-	wants, err := loadWants(p.Files, path.Join(sp.StateDir, "deck.json"))
+	wants, err := loadWants(p.Files, path.Join(sp.StateDir, "deck.json"), sp.Run)
 	if err != nil {
 		return nil, err
 	}
@@ -90,6 +90,15 @@ func (d *Deck) Run(ctx context.Context) error {
 		return fmt.Errorf("cannot look at the workers: %w", err)
 	}
 	d.adopt()
+	for stage, want := range d.wants.stages() {
+		// The ledger knows it too, but may have been lost.
+		if want.Want == pipeline.WantNothing {
+			continue
+		}
+		if err := d.p.Mover.Activate(ctx, stage); err != nil {
+			d.notice(pipeline.Error, stage, "its outputs are not moved: %v", err)
+		}
+	}
 	if err := d.resume(ctx); err != nil {
 		return err
 	}

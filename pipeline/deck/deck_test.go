@@ -277,6 +277,69 @@ func TestANewAgentFinishesAStop(t *testing.T) {
 	})
 }
 
+func TestOneWorkerOfAStageThatNeverStarted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 3", 0)
+		d, end := w.agent(t)
+		defer end()
+		if a := do(t, d, pipeline.VerbStart, "extract/1"); a.Result != pipeline.Verified {
+			t.Fatalf("start: %s, %v", a.Result, *a.Reason)
+		}
+		time.Sleep(time.Minute)
+		if got := w.host.launches(); !slices.Equal(got, []string{"extract-1-1"}) {
+			t.Errorf("launched %v", got)
+		}
+		do(t, d, pipeline.VerbStart, "extract")
+		got := w.host.launches()
+		slices.Sort(got)
+		if want := []string{"extract-0-1", "extract-1-1", "extract-2-1"}; !slices.Equal(got, want) {
+			t.Errorf("launched %v, want %v", got, want)
+		}
+	})
+}
+
+func TestANewRunWantsNothingOfTheOldOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		d, end := w.agent(t)
+		do(t, d, pipeline.VerbStart, "extract")
+		end()
+		w.host.end("extract-0-1", 1)
+		w.sp.Run = "r2"
+		d, end = w.agent(t)
+		defer end()
+		time.Sleep(5 * time.Minute)
+		if got := w.host.launches(); len(got) != 1 {
+			t.Fatalf("a new run launched %v by itself", got)
+		}
+		if a := do(t, d, pipeline.VerbStart, "extract"); a.Result != pipeline.Verified {
+			t.Fatalf("start: %s, %v", a.Result, *a.Reason)
+		}
+		if got := w.host.launches(); !slices.Equal(got, []string{"extract-0-1", "extract-0-2"}) {
+			t.Errorf("launched %v: a launch id is used once", got)
+		}
+	})
+}
+
+func TestANewAgentTellsTheMoverWhatWasStarted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		d, end := w.agent(t)
+		do(t, d, pipeline.VerbStart, "extract")
+		end()
+		w.mover.active = nil // as after a lost ledger
+		_, end = w.agent(t)
+		defer end()
+		synctest.Wait()
+		if !slices.Contains(w.mover.active, "extract") {
+			t.Error("the mover does not know the stage")
+		}
+	})
+}
+
 func TestAStartAfterAStopTellsNothingOfThePast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

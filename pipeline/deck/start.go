@@ -32,12 +32,23 @@ func (d *Deck) startWorkers(ctx context.Context, s pipeline.Step, report func(st
 		return asReason(err)
 	}
 	d.p.Mover.QueueArtifacts()
+	d.sayWhatIsLeftOut(st)
 	ranks, err = d.wantRunning(ctx, st, ranks)
 	if err != nil {
 		return asReason(err)
 	}
 	d.nudge()
 	return d.awaitStarted(ctx, st, ranks, s, report)
+}
+
+// sayWhatIsLeftOut names what the spec declares and this build does not do.
+func (d *Deck) sayWhatIsLeftOut(st *spec.Stage) {
+	if len(st.Gates) > 0 {
+		d.notice(pipeline.Warn, st.Name, "its %d gates are not checked by this version: check the data yourself", len(st.Gates))
+	}
+	if len(st.Setup) > 0 {
+		d.notice(pipeline.Warn, st.Name, "its setup commands are not run by this version: run them yourself")
+	}
 }
 
 // stepRanks reads a step's On: one stage (ranks nil: all), or workers of one.
@@ -76,6 +87,9 @@ func (d *Deck) wantRunning(ctx context.Context, st *spec.Stage, ranks []int) ([]
 			ranks = append(ranks, rank)
 		}
 	}
+	if last := slices.Max(ranks); last >= len(placed) {
+		return nil, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot start %q: the stage has %d ranks here", workerID(st.Name, last), len(placed))
+	}
 	seen := d.seenAll()[st.Name]
 	if !anyAlive(seen) {
 		if err := d.noteBaseline(placed, d.p.Sensor.GPUs(ctx)); err != nil {
@@ -84,30 +98,30 @@ func (d *Deck) wantRunning(ctx context.Context, st *spec.Stage, ranks []int) ([]
 	}
 	now := d.p.Now()
 	err = d.wants.change(st.Name, func(w *pipeline.StageWant) {
-		if w.Want != pipeline.WantRunning {
-			w.Since = now
-		}
 		all := ranks
 		if w.Want != pipeline.WantRunning || w.World != len(placed) {
 			all = wholeWorld(placed, ranks, w)
 		}
+		if w.Want != pipeline.WantRunning {
+			w.Since = now
+		}
 		w.Want, w.World = pipeline.WantRunning, len(placed)
 		for _, rank := range all {
-			old := w.Workers[rank]
-			if l, ok := seen[rank]; ok && l.State == pipeline.ProcRunning && l.ID == old.Launch {
-				old.Stopping, old.Held, old.Done = false, "", false
-				w.Workers[rank] = old
-				continue
-			}
-			next := pipeline.WorkerWant{Launches: old.Launches, GPUs: placed[rank]}
-			if !slices.Contains(ranks, rank) {
-				next.Stopping = true // not asked for: stays down
-			}
-			w.Workers[rank] = next
+			w.Workers[rank] = wantedWorker(w.Workers[rank], seen[rank], placed[rank], slices.Contains(ranks, rank))
 		}
 	})
 	d.fold(pipeline.WantsReading{At: now, Stages: d.wants.stages()})
 	return ranks, err
+}
+
+// wantedWorker is the want of one rank after a start: a living one stays, one
+// that was not asked for stays down.
+func wantedWorker(old pipeline.WorkerWant, seen pipeline.LaunchSeen, place []pipeline.GPURef, asked bool) pipeline.WorkerWant {
+	if seen.State == pipeline.ProcRunning && seen.ID == old.Launch {
+		old.Stopping, old.Held, old.Done = false, "", false
+		return old
+	}
+	return pipeline.WorkerWant{Launches: old.Launches, GPUs: place, Stopping: !asked}
 }
 
 // wholeWorld lists every rank when a stage that was down comes up, so that

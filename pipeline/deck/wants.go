@@ -27,13 +27,16 @@ type wantStore struct {
 // wantFile is deck.json.
 type wantFile struct {
 	Schema   int                           `json:"schema"`
+	Run      string                        `json:"run"`
 	Stages   map[string]pipeline.StageWant `json:"stages"`
 	Baseline map[string]int64              `json:"gpu_baseline"` // bytes in use before the last start, by UUID
 }
 
-func loadWants(files pipeline.Files, path string) (*wantStore, error) {
+// loadWants reads what was wanted. Of another run only the numbers of launches
+// are kept, since launch ids are used once: nothing of it is wanted any more.
+func loadWants(files pipeline.Files, path, run string) (*wantStore, error) {
 	w := &wantStore{files: files, path: path}
-	w.data = wantFile{Schema: pipeline.SchemaVersion, Stages: map[string]pipeline.StageWant{}, Baseline: map[string]int64{}}
+	w.data = wantFile{Schema: pipeline.SchemaVersion, Run: run, Stages: map[string]pipeline.StageWant{}, Baseline: map[string]int64{}}
 	raw, _, err := files.ReadFile(path, maxWants)
 	if errors.Is(err, fs.ErrNotExist) {
 		return w, nil
@@ -52,7 +55,21 @@ func loadWants(files pipeline.Files, path string) (*wantStore, error) {
 	if w.data.Baseline == nil {
 		w.data.Baseline = map[string]int64{}
 	}
+	if w.data.Run != run {
+		w.data.Run = run
+		for name, s := range w.data.Stages {
+			w.data.Stages[name] = ofAnotherRun(s)
+		}
+	}
 	return w, nil
+}
+
+func ofAnotherRun(s pipeline.StageWant) pipeline.StageWant {
+	next := pipeline.StageWant{Workers: map[int]pipeline.WorkerWant{}}
+	for rank, w := range s.Workers {
+		next.Workers[rank] = pipeline.WorkerWant{Launches: w.Launches}
+	}
+	return next
 }
 
 // stages returns a copy of all wants.

@@ -6,6 +6,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"pipedeck/pipeline"
@@ -46,12 +47,20 @@ func (e *Engine) Begin(id string, p pipeline.Plan, req pipeline.ApplyRequest) (p
 	}
 	err := e.Journal.Append(pipeline.JournalRecord{
 		At: now, Kind: KindBegin, Action: id, Plan: p.ID, By: req.By,
-		Text: fmt.Sprintf("%s %s, confirmed by %q", p.Action, p.Target, req.Confirm), Data: p,
+		Text: beginText(p, req.Confirm), Data: p,
 	})
 	if err != nil {
 		return a, fmt.Errorf("cannot journal action %q: %w", id, err)
 	}
 	return a, nil
+}
+
+func beginText(p pipeline.Plan, typed string) string {
+	text := strings.TrimSpace(fmt.Sprintf("%s %s", p.Action, p.Target))
+	if p.Confirm == nil {
+		return text
+	}
+	return fmt.Sprintf("%s, confirmed by %q", text, typed)
 }
 
 // The kinds of journal records that the engine writes.
