@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -88,7 +89,29 @@ func (w *World) workerSnapshot(st *stageWorld, rank int, now time.Time, known bo
 		out.State, out.StateReason = WorkerUnknown, text(unseen)
 	}
 	out.SamplesPerSecond, out.RateReason = wk.presentRate(out, now)
+	out.Reason = text(whyUnknown(out))
 	return out
+}
+
+// whyUnknown says why numbers of a worker are null that have no reason of their
+// own.
+func whyUnknown(w WorkerSnapshot) string {
+	var why []string
+	if w.PID == nil {
+		why = append(why, "no process lives")
+	}
+	if w.GPU == nil {
+		why = append(why, "it holds no GPU")
+	} else if w.GPUMemBytes == nil && w.PID != nil {
+		why = append(why, "its GPU memory is not told")
+	}
+	if w.Done == nil {
+		why = append(why, "nothing tells what it has done")
+	}
+	if w.Total == nil {
+		why = append(why, "nothing tells its share")
+	}
+	return strings.Join(why, "; ")
 }
 
 // presentProcess fills in what the newest launch says.

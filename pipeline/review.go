@@ -2,7 +2,10 @@ package pipeline
 
 import (
 	"maps"
+	"strings"
 	"time"
+
+	"pipedeck/pipeline/spec"
 )
 
 func (w *World) reviewAll(at time.Time, first bool) {
@@ -89,7 +92,7 @@ func (f *workerFacts) fromCounters(st *stageWorld, wk *workerWorld) {
 	if st.byRank && wk.files.have {
 		own = append(own, &wk.files)
 	}
-	if len(own) == 0 && st.total.have {
+	if len(own) == 0 && st.total.have && !tellsEachRank(st.sp.Progress) {
 		own = append(own, &st.total)
 		f.shared = true
 	}
@@ -100,6 +103,12 @@ func (f *workerFacts) fromCounters(st *stageWorld, wk *workerWorld) {
 			f.still = t.still
 		}
 	}
+}
+
+// tellsEachRank says whether a declared source is one worker's own: until it
+// can be read, the others' work says nothing of this one.
+func tellsEachRank(p spec.Progress) bool {
+	return p.Log != "" || strings.Contains(p.JSON, "{rank}")
 }
 
 // tell writes the event for a worker that goes from one state to another.

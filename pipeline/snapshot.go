@@ -131,7 +131,8 @@ type WorkerSnapshot struct {
 	ExitReason       *string     `json:"exit_reason"`
 	StartedAt        *time.Time  `json:"started_at"`
 	GPUMemBytes      *int64      `json:"gpu_mem_bytes"`
-	Log              string      `json:"log"` // path on the node
+	Reason           *string     `json:"reason"` // why numbers without a reason of their own are null
+	Log              string      `json:"log"`    // path on the node
 }
 
 // ServiceSnapshot is one server of a stage. No service runs yet: the list is

@@ -138,17 +138,20 @@ func (m *fakeMover) Outputs() pipeline.MoverReading {
 	defer m.mu.Unlock()
 	return m.reading
 }
+
 func (m *fakeMover) set(r pipeline.MoverReading) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reading = r
 }
+
 func (m *fakeMover) WriteDoneSet(context.Context, string) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.doneSets++
 	return 0, m.doneErr
 }
+
 func (m *fakeMover) Coverage(_ context.Context, names []string, _ bool) ([]pipeline.OutputCoverage, error) {
 	var out []pipeline.OutputCoverage
 	for _, n := range names {
@@ -177,11 +180,13 @@ func (s *fakeSensor) GPUs(context.Context) pipeline.GPUReading {
 	}
 	return r
 }
+
 func (s *fakeSensor) setUsed(index int, used int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used[index] = used
 }
+
 func (s *fakeSensor) Machine(context.Context) pipeline.MachineReading {
 	return pipeline.MachineReading{At: s.now()}
 }
