@@ -46,7 +46,7 @@ fmt: $(CACHE)/gofumpt-$(GOFUMPT_VERSION)
 	$(CACHE)/gofumpt-$(GOFUMPT_VERSION) -modpath pipedeck -w cmd gpu pipeline remote s3 tui *.go
 
 golden: ## rewrite the golden files; look at the difference
-	$(GO) test ./tui ./pipeline/... -update
+	$(GO) test ./tui ./pipeline ./pipeline/spec -update
 
 tools: $(CACHE)/versitygw ## what the tests need beside Go: see scripts/setup
 	@scripts/setup

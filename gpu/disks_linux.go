@@ -4,7 +4,7 @@ import "golang.org/x/sys/unix"
 
 // filesystemName names the common filesystems by their magic number (statfs(2)).
 func filesystemName(st *unix.Statfs_t) string {
-	switch int64(st.Type) {
+	switch int64(st.Type) { //nolint:unconvert // int32 on some architectures
 	case unix.EXT4_SUPER_MAGIC:
 		return "ext4"
 	case unix.XFS_SUPER_MAGIC:

@@ -27,11 +27,12 @@ func statDisk(path string) (diskStat, error) {
 		if err != nil {
 			return diskStat{}, err
 		}
-		block := int64(st.Bsize)
+		block := int64(st.Bsize) //nolint:unconvert // uint32 on darwin
 		return diskStat{
-			device: uint64(file.Dev), kind: filesystemName(&st),
-			total: int64(st.Blocks) * block,
-			used:  int64(st.Blocks-st.Bfree) * block,
+			device: uint64(file.Dev), //nolint:unconvert // int32 on darwin
+			kind:   filesystemName(&st),
+			total:  int64(st.Blocks) * block,
+			used:   int64(st.Blocks-st.Bfree) * block,
 			// What root could still take is not free for a worker.
 			free: int64(st.Bavail) * block,
 		}, nil

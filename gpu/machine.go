@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,7 +51,7 @@ func (m *machine) cpu() (*float64, error) {
 	db, dt, first := busy-m.busy, total-m.total, m.total == 0
 	m.busy, m.total = busy, total
 	if first || dt == 0 || db > dt {
-		return nil, fmt.Errorf("cpu: needs two readings")
+		return nil, errors.New("cpu: needs two readings")
 	}
 	p := 100 * float64(db) / float64(dt)
 	return &p, nil
@@ -114,7 +115,7 @@ func parseMeminfo(s string) (total, available int64, err error) {
 		}
 	}
 	if total == 0 || available > total {
-		return 0, 0, fmt.Errorf("memory: cannot read meminfo")
+		return 0, 0, errors.New("memory: cannot read meminfo")
 	}
 	return total, available, nil
 }

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -40,7 +41,7 @@ func parseGPUs(out string, columns string) ([]pipeline.GPUSnapshot, error) {
 		gpus = append(gpus, g)
 	}
 	if len(gpus) == 0 {
-		return nil, fmt.Errorf("nvidia-smi listed no GPU")
+		return nil, errors.New("nvidia-smi listed no GPU")
 	}
 	return gpus, nil
 }
@@ -95,7 +96,7 @@ func stateOf(reason string, g pipeline.GPUSnapshot) pipeline.GPUState {
 }
 
 // cellNumber reads one cell. Whatever is not a sane number is unknown, with
-// the driver's own word as the reason: [N/A], [Unknown Error], ERR!, …
+// the driver's own word as the reason: [N/A], [Unknown Error], ERR!, ….
 func cellNumber(cell string) (*float64, string) {
 	cell = strings.TrimSpace(cell)
 	v, err := strconv.ParseFloat(cell, 64)

@@ -18,7 +18,7 @@ const (
 
 // Problem is an error for the operator: `cannot VERB OBJECT: cause`, lower
 // case, the value quoted, and a hint that stands on its own line.
-type Problem struct {
+type Problem struct { //nolint:errname // it is a value of the JSON contract first, an error second
 	Kind ProblemKind `json:"kind"`
 	Text string      `json:"text"`
 	Hint string      `json:"hint,omitempty"`

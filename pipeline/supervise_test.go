@@ -15,12 +15,12 @@ func superviseStage() *spec.Stage {
 	}}
 }
 
-func code(n int) *int { return &n }
+//go:fix inline
 
 func TestSuperviseOneWorker(t *testing.T) {
 	t.Parallel()
 	now := superviseStart
-	crashed := LaunchSeen{ID: "extract-0-1", State: ProcExited, Exit: &Exit{Code: code(1), At: now}}
+	crashed := LaunchSeen{ID: "extract-0-1", State: ProcExited, Exit: &Exit{Code: new(1), At: now}}
 	held := crashed
 	left := crashed
 	left.Stragglers = 2
@@ -70,7 +70,7 @@ func TestSuperviseOneWorker(t *testing.T) {
 		},
 		"exit 0 is done": {
 			want: WorkerWant{Launch: "extract-0-1", Launches: 1},
-			seen: &LaunchSeen{ID: "extract-0-1", State: ProcExited, Exit: &Exit{Code: code(0)}},
+			seen: &LaunchSeen{ID: "extract-0-1", State: ProcExited, Exit: &Exit{Code: new(0)}},
 			then: func(w WorkerWant) bool { return w.Done },
 		},
 		"an action is stopping it": {

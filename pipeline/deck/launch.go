@@ -173,7 +173,7 @@ func splitWorker(id string) (stage string, rank int, err error) {
 }
 
 func gpuIndexes(refs []pipeline.GPURef) string {
-	var out []string
+	out := make([]string, 0, len(refs))
 	for _, r := range refs {
 		out = append(out, strconv.Itoa(r.Index))
 	}
@@ -181,7 +181,7 @@ func gpuIndexes(refs []pipeline.GPURef) string {
 }
 
 func gpuUUIDs(refs []pipeline.GPURef) string {
-	var out []string
+	out := make([]string, 0, len(refs))
 	for _, r := range refs {
 		out = append(out, r.UUID)
 	}

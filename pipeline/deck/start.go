@@ -2,6 +2,7 @@ package deck
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,7 +71,7 @@ func (d *Deck) stepRanks(s pipeline.Step) (string, []int, error) {
 		ranks = append(ranks, rank)
 	}
 	if name == "" {
-		return "", nil, fmt.Errorf("a step names no worker")
+		return "", nil, errors.New("a step names no worker")
 	}
 	return name, ranks, nil
 }
@@ -200,7 +201,7 @@ func endedWell(l pipeline.LaunchSeen) bool {
 
 func (d *Deck) startChecks(stage string, ranks []int) []pipeline.Check {
 	seen, now := d.seenAll()[stage], d.p.Now()
-	var out []pipeline.Check
+	out := make([]pipeline.Check, 0, len(ranks))
 	for _, rank := range ranks {
 		l := seen[rank]
 		text := fmt.Sprintf("pid %d alive", l.PID)

@@ -227,7 +227,7 @@ func (d *Deck) stopEvidence(ctx context.Context, stop stopping) (pipeline.StopEv
 	ev := pipeline.StopEvidence{Now: d.p.Now()}
 	seen := d.seenAll()[stop.st.Name]
 	first := map[int]pipeline.ProcessSet{}
-	gpus := []pipeline.GPUReading{d.p.Sensor.GPUs(ctx)}
+	before := d.p.Sensor.GPUs(ctx)
 	for _, rank := range stop.ranks {
 		if l, ok := seen[rank]; ok {
 			set, err := d.p.Host.Inspect(ctx, l.ID)
@@ -257,7 +257,7 @@ func (d *Deck) stopEvidence(ctx context.Context, stop stopping) (pipeline.StopEv
 			held[ref.UUID] = true
 		}
 	}
-	gpus = append(gpus, d.p.Sensor.GPUs(ctx))
+	gpus := []pipeline.GPUReading{before, d.p.Sensor.GPUs(ctx)}
 	for uuid := range held {
 		ev.GPUs = append(ev.GPUs, pipeline.GPUEvidence{UUID: uuid, BaselineBytes: d.wants.baseline(uuid), Reads: gpus})
 	}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -37,7 +37,7 @@ func (j *memJournal) Append(rec pipeline.JournalRecord) error {
 func (j *memJournal) Read(int) ([]pipeline.JournalRecord, error) { return j.recs, nil }
 
 func (j *memJournal) kinds() []string {
-	var out []string
+	out := make([]string, 0, len(j.recs))
 	for _, r := range j.recs {
 		out = append(out, r.Kind)
 	}
@@ -127,7 +127,7 @@ func TestRunStopsAtTheFirstStepThatIsNotVerified(t *testing.T) {
 func TestAFailingJournalNeverHidesAStep(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 8; n++ {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			t.Parallel()
 			j, x := &memJournal{failAt: n}, &scripted{outcomes: []Outcome{ok(), ok(), ok()}}
 			e := newEngine(j, x)
