@@ -55,9 +55,11 @@ func (a *app) agentKeep(ctx context.Context, f agentFlags) error {
 	if f.simulate != "" {
 		argv = append(argv, "--simulate-gpus", f.simulate)
 	}
-	return agent.Keeper(ctx, agent.KeeperOptions{
-		State: wire.State{Dir: s.StateDir}, AgentArgv: argv, Log: slog.New(slog.NewTextHandler(a.err, nil)),
+	state := wire.State{Dir: s.StateDir}
+	err = agent.Keeper(ctx, agent.KeeperOptions{
+		State: state, AgentArgv: argv, Log: slog.New(slog.NewTextHandler(a.err, nil)),
 	})
+	return a.refused(state, err)
 }
 
 // agentServe is the agent; its exit code tells the keeper why it ended.
@@ -72,6 +74,14 @@ func (a *app) agentServe(ctx context.Context, f agentFlags) error {
 	err = a.serve(ctx, s, f)
 	if errors.Is(err, agent.ErrStopped) {
 		return exitError(agent.ExitStopped)
+	}
+	return a.refused(wire.State{Dir: s.StateDir}, err)
+}
+
+// refused leaves what is refused for the command that started this process.
+func (a *app) refused(state wire.State, err error) error {
+	if failed := wire.WriteRefusal(state.Refusal(), err); failed != nil {
+		a.say("note: cannot leave a word for the command that waits: %v", failed)
 	}
 	return err
 }

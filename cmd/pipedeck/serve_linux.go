@@ -57,6 +57,7 @@ func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 	if err != nil {
 		return err
 	}
+	go agent.Guard(ctx, lock, a.lockLost)
 	j, err := journal.Open(filepath.Join(s.StateDir, "journal.jsonl"))
 	if err != nil {
 		return errors.Join(err, lock.Release())
@@ -84,6 +85,10 @@ func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 		DeckName: s.Deck, Run: s.Run, Node: s.node.Name, Log: log,
 	})
 }
+
+// lockLost ends the agent as kill -9 would: every file that it has open may be
+// of a directory that is gone, every path another agent's.
+func (a *app) lockLost(p *pipeline.Problem) { os.Exit(a.report(p)) }
 
 // runAgent runs deck, mover and server together; the first that ends ends all.
 func runAgent(ctx context.Context, d *deck.Deck, m *moverParts, o agent.Options) error {

@@ -28,6 +28,8 @@ func (s *server) endpoints() []endpoint {
 		{method: "GET", path: wire.PathHistory, call: s.getHistory},
 		{method: "GET", path: wire.PathEvents, call: s.getEvents},
 		{method: "GET", path: wire.PathLog, call: s.getLog},
+		{method: "GET", path: wire.PathFailures, call: s.getFailures},
+		{method: "GET", path: wire.PathWorker, call: s.getWorker},
 		{method: "POST", path: wire.PathRetry, mutates: true, call: s.postRetry},
 		{method: "POST", path: wire.PathStop, mutates: true, call: s.postStop, after: s.beginStop},
 	}
@@ -107,7 +109,7 @@ func (s *server) getEvents(ctx context.Context, r *request) (any, error) {
 
 func (s *server) getLog(ctx context.Context, r *request) (any, error) {
 	query := r.URL.Query()
-	req := pipeline.LogRequest{Worker: query.Get("worker"), Cursor: query.Get("cursor")}
+	req := pipeline.LogRequest{Worker: query.Get("worker"), Cursor: query.Get("cursor"), Before: query.Get("before")}
 	tail, err := r.number("tail")
 	if err != nil {
 		return nil, err
@@ -121,6 +123,14 @@ func (s *server) getLog(ctx context.Context, r *request) (any, error) {
 	}
 	req.Tail, req.Limit = int(tail), int(limit)
 	return s.deck.Log(ctx, req)
+}
+
+func (s *server) getFailures(ctx context.Context, _ *request) (any, error) {
+	return s.deck.Failures(ctx)
+}
+
+func (s *server) getWorker(ctx context.Context, r *request) (any, error) {
+	return s.deck.Describe(ctx, r.URL.Query().Get("worker"))
 }
 
 func (s *server) postRetry(ctx context.Context, _ *request) (any, error) {

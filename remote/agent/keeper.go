@@ -37,8 +37,11 @@ const (
 
 // Keeper starts an agent and starts it again whenever it ends, until the agent
 // ends with ExitStopped, ctx ends, or SIGTERM or SIGINT comes; then it ends
-// the agent first. SIGHUP is ignored. A second keeper of a deck returns nil at
-// once and makes the first one stop waiting. Errors are *pipeline.Problem.
+// the agent first. An agent that refuses to start, by its exit code, would do
+// so again: the keeper returns its Problem. One whose lock file is gone returns
+// too; its agent looks after itself. SIGHUP is ignored. A second keeper of a
+// deck returns nil at once and makes the first one stop waiting. Errors are
+// *pipeline.Problem.
 func Keeper(ctx context.Context, opts KeeperOptions) error {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -67,9 +70,22 @@ func Keeper(ctx context.Context, opts KeeperOptions) error {
 	defer signal.Stop(hup)
 	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
+	ctx, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	go Guard(ctx, lock, func(p *pipeline.Problem) { lose(p) })
 	k := &keeper{opts: opts, lock: lock}
 	k.mark(wire.LockStarting, 0)
-	return k.run(ctx)
+	err = k.run(ctx)
+	if p := lostLock(ctx); p != nil {
+		return p
+	}
+	return err
+}
+
+// lostLock is the Problem of a keeper that ctx ended because its lock is gone.
+func lostLock(ctx context.Context) *pipeline.Problem {
+	p, _ := errors.AsType[*pipeline.Problem](context.Cause(ctx))
+	return p
 }
 
 type keeper struct {
@@ -91,6 +107,10 @@ func (k *keeper) run(ctx context.Context) error {
 		case end.stopped:
 			k.opts.Log.Info("agent stopped by request, keeper ends")
 			return nil
+		case end.refused != nil:
+			k.opts.Log.Error("agent refuses, keeper ends", "how", end.how)
+			k.mark(wire.LockRefused, end.code)
+			return end.refused
 		case end.reached:
 			failures = 0
 			k.opts.Log.Warn("agent ended, starting it again", "how", end.how)
@@ -179,8 +199,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // ending is how an agent ended.
 type ending struct {
-	stopped bool // by request: the keeper ends too
-	reached bool // it answered on its socket before
+	stopped bool              // by request: the keeper ends too
+	reached bool              // it answered on its socket before
+	refused *pipeline.Problem // it would end like that again
+	code    int
 	how     string
 }
 
@@ -191,6 +213,7 @@ func (k *keeper) runAgent(ctx context.Context) ending {
 		return ending{how: err.Error()}
 	}
 	defer func() { _ = out.Close() }()
+	_ = os.Remove(k.opts.State.Refusal()) // an earlier agent's
 	// endAgent ends it when ctx does, and not with a kill.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), k.opts.Exe, k.opts.AgentArgv...)
 	cmd.Args[0] = os.Args[0]
@@ -205,15 +228,53 @@ func (k *keeper) runAgent(ctx context.Context) ending {
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
+		if lostLock(ctx) != nil {
+			// It may be that only the keeper's file was removed.
+			return ending{how: "left alone"}
+		}
 		err = endAgent(cmd.Process, ended)
 	}
+	code := cmd.ProcessState.ExitCode()
 	rec := wire.ReadRecord(k.opts.State.AgentLock())
 	mine := rec.PID == cmd.Process.Pid
 	return ending{
-		stopped: cmd.ProcessState.ExitCode() == ExitStopped,
+		stopped: code == ExitStopped,
+		refused: k.refusal(cmd.Process.Pid, code),
+		code:    code,
 		reached: mine && (rec.State == wire.LockReady || rec.State == wire.LockStopped),
 		how:     describe(err),
 	}
+}
+
+// refusal is what an agent that ended with a code of refusal said, nil for any
+// other code and while another agent has the deck.
+func (k *keeper) refusal(pid, code int) *pipeline.Problem {
+	kind, ok := refusalKind(code)
+	if !ok {
+		return nil
+	}
+	path := k.opts.State.Refusal()
+	if r := wire.ReadRefusal(path, pid); r != nil {
+		if r.Held {
+			return nil
+		}
+		return &r.Problem
+	}
+	p := pipeline.Problemf(kind, wire.LogHint(k.opts.State.Log(), 3), "cannot start the agent: it ended with exit code %d", code)
+	_ = wire.WriteRefusal(path, p) // the code in the lock file tells the rest
+	return p
+}
+
+// refusalKind is the kind of Problem that an exit code of DESIGN section 6
+// stands for, where trying again cannot help.
+func refusalKind(code int) (pipeline.ProblemKind, bool) {
+	switch code {
+	case 64:
+		return pipeline.ProblemUsage, true
+	case 75:
+		return pipeline.ProblemRefused, true
+	}
+	return "", false
 }
 
 // endAgent forwards the keeper's own end. The workers are not its children's

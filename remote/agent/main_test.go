@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"pipedeck/pipeline"
 	"pipedeck/remote/agent"
 	"pipedeck/remote/agent/wire"
 )
@@ -27,7 +28,11 @@ const (
 
 	roleAgent       = "agent"         // serves until it is told to end
 	roleDying       = "dying-agent"   // says why and ends at once
+	roleRefusing    = "refusing"      // refuses and says why
+	roleUsage       = "usage"         // ends with 64 without leaving a word
 	roleKeeper      = "keeper"        // keeps roleAgent
+	roleKeepRefused = "keep-refusing" // keeps roleRefusing
+	roleKeepUsage   = "keep-usage"    // keeps roleUsage
 	roleKeepDying   = "keep-dying"    // keeps roleDying
 	roleDialAsOther = "dial-as-other" // says hello and prints the answer
 )
@@ -42,6 +47,16 @@ func TestMain(m *testing.M) {
 	case roleDying:
 		fmt.Println("cannot open the ledger: it is broken")
 		os.Exit(2)
+	case roleRefusing:
+		_ = wire.WriteRefusal(state.Refusal(), pipeline.Problemf(pipeline.ProblemRefused, "use the old bucket", "cannot open the ledger: it is of another bucket"))
+		os.Exit(75)
+	case roleUsage:
+		fmt.Println("spec.yaml:3:1: unknown key")
+		os.Exit(64)
+	case roleKeepRefused:
+		os.Exit(beKeeper(state, roleRefusing))
+	case roleKeepUsage:
+		os.Exit(beKeeper(state, roleUsage))
 	case roleKeeper:
 		os.Exit(beKeeper(state, roleAgent))
 	case roleKeepDying:
@@ -57,7 +72,16 @@ func TestMain(m *testing.M) {
 func beAgent(state wire.State) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
-	err := agent.Serve(ctx, options(state, &fakeDeck{}))
+	lock, err := agent.AcquireLock(state.AgentLock())
+	if err != nil {
+		_ = wire.WriteRefusal(state.Refusal(), err)
+		fmt.Println(err)
+		return 75
+	}
+	go agent.Guard(ctx, lock, func(p *pipeline.Problem) { fmt.Println(p.Text); os.Exit(75) })
+	o := options(state, &fakeDeck{})
+	o.Lock = lock
+	err = agent.Serve(ctx, o)
 	if errors.Is(err, agent.ErrStopped) {
 		return agent.ExitStopped
 	}

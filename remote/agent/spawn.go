@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"syscall"
@@ -55,6 +56,20 @@ func Spawn(ctx context.Context, opts SpawnOptions) error {
 	return awaitKeeper(ctx, opts.State, cmd.Process.Pid, ended)
 }
 
+// keeperEnded is what a keeper that ended before it held the deck said.
+func keeperEnded(state wire.State, pid int, err error) error {
+	if r := wire.ReadRefusal(state.Refusal(), pid); r != nil {
+		return &r.Problem
+	}
+	kind := pipeline.ProblemFailed
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		if refused, ok := refusalKind(exit.ExitCode()); ok {
+			kind = refused
+		}
+	}
+	return pipeline.Problemf(kind, wire.LogHint(state.Log(), 1), "cannot start the agent: its keeper ended: %w", err)
+}
+
 // awaitKeeper returns when the keeper has written itself into its lock, or
 // has ended.
 func awaitKeeper(ctx context.Context, state wire.State, pid int, ended <-chan error) error {
@@ -66,8 +81,7 @@ func awaitKeeper(ctx context.Context, state wire.State, pid int, ended <-chan er
 			if err == nil {
 				return nil
 			}
-			return pipeline.Problemf(pipeline.ProblemFailed, "last line of "+state.Log()+":\n"+pipeline.Clean(wire.LastLines(state.Log(), 1)),
-				"cannot start the agent: its keeper ended: %w", err)
+			return keeperEnded(state, pid, err)
 		case <-ctx.Done():
 			return pipeline.Problemf(pipeline.ProblemUnreachable, "", "cannot start the agent: its keeper is not up yet: %w", ctx.Err())
 		case <-tick.C:

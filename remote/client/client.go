@@ -164,7 +164,7 @@ func (c *Client) Events(ctx context.Context, after int64, wait time.Duration) ([
 func (c *Client) Log(ctx context.Context, req pipeline.LogRequest) (pipeline.LogChunk, error) {
 	var chunk pipeline.LogChunk
 	query := url.Values{
-		"worker": {req.Worker}, "cursor": {req.Cursor}, "wait": {req.Wait.String()},
+		"worker": {req.Worker}, "cursor": {req.Cursor}, "before": {req.Before}, "wait": {req.Wait.String()},
 		"tail": {strconv.Itoa(req.Tail)}, "limit": {strconv.Itoa(req.Limit)},
 	}
 	err := c.get(ctx, req.Wait+slack, wire.PathLog, query, &chunk)
@@ -174,6 +174,20 @@ func (c *Client) Log(ctx context.Context, req pipeline.LogRequest) (pipeline.Log
 // Retry implements pipeline.Deck.
 func (c *Client) Retry(ctx context.Context) error {
 	return c.post(ctx, quick, wire.PathRetry, rand.Text(), struct{}{}, &struct{}{})
+}
+
+// Failures implements pipeline.Deck.
+func (c *Client) Failures(ctx context.Context) ([]pipeline.Failure, error) {
+	var list []pipeline.Failure
+	err := c.get(ctx, quick, wire.PathFailures, nil, &list)
+	return list, err
+}
+
+// Describe implements pipeline.Deck.
+func (c *Client) Describe(ctx context.Context, worker string) (pipeline.WorkerDetail, error) {
+	var detail pipeline.WorkerDetail
+	err := c.get(ctx, quick, wire.PathWorker, url.Values{"worker": {worker}}, &detail)
+	return detail, err
 }
 
 // Stop tells agent and keeper to end; workers live on. It returns when the

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"pipedeck/pipeline"
@@ -61,6 +60,8 @@ func await(ctx, wait context.Context, opts EnsureOptions) (*Client, error) {
 		rec, held, err := wire.Held(opts.State.KeeperLock())
 		switch {
 		case err != nil:
+		case !held && rec.State == wire.LockRefused:
+			return nil, refusal(opts.State, rec)
 		case !held:
 			// The keeper that Spawn found was ending with its agent.
 			if err := opts.Spawn(wait); err != nil && wait.Err() == nil {
@@ -74,11 +75,18 @@ func await(ctx, wait context.Context, opts EnsureOptions) (*Client, error) {
 	}
 }
 
-func startProblem(opts EnsureOptions, format string, args ...any) error {
-	lines := strings.Split(wire.LastLines(opts.State.Log(), 5), "\n")
-	for i, line := range lines {
-		lines[i] = pipeline.Clean(line)
+// refusal is what the agent said that no keeper will start again.
+func refusal(state wire.State, rec wire.Record) *pipeline.Problem {
+	if r := wire.ReadRefusal(state.Refusal(), 0); r != nil {
+		return &r.Problem
 	}
-	return unreachable("last lines of "+opts.State.Log()+":\n"+strings.Join(lines, "\n"),
-		ErrNoAgent, format, args...)
+	kind := pipeline.ProblemRefused
+	if rec.Count == 64 {
+		kind = pipeline.ProblemUsage
+	}
+	return pipeline.Problemf(kind, wire.LogHint(state.Log(), 5), "cannot start the agent: it ended with exit code %d", rec.Count)
+}
+
+func startProblem(opts EnsureOptions, format string, args ...any) error {
+	return unreachable(wire.LogHint(opts.State.Log(), 5), ErrNoAgent, format, args...)
 }

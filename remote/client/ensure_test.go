@@ -47,6 +47,12 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Println(err)
 		os.Exit(1)
+	case role == "refusing":
+		_ = wire.WriteRefusal(state.Refusal(), pipeline.Problemf(pipeline.ProblemRefused, "the hint", "cannot open the ledger: it is of another bucket"))
+		os.Exit(75)
+	case role == "usage":
+		fmt.Println("spec.yaml:3:1: unknown key")
+		os.Exit(64)
 	default:
 		fmt.Println("cannot open the ledger: \x1b[31mit is broken")
 		os.Exit(2)
@@ -113,6 +119,34 @@ func TestEnsureSaysWhyAnAgentDiesAtStart(t *testing.T) {
 	}
 	if _, held, err := wire.Held(opts.State.KeeperLock()); !held || err != nil {
 		t.Errorf("the keeper gave up: held=%t (%v)", held, err)
+	}
+}
+
+// What an agent refuses for good is told as it said it, and nobody tries again.
+func TestEnsureTellsARefusal(t *testing.T) {
+	t.Parallel()
+	for role, want := range map[string]pipeline.Problem{
+		"refusing": {Kind: pipeline.ProblemRefused, Text: "cannot open the ledger: it is of another bucket", Hint: "the hint"},
+		"usage":    {Kind: pipeline.ProblemUsage, Text: "cannot start the agent: it ended with exit code 64"},
+	} {
+		opts := ensureOptions(t, role)
+		for range 2 { // a refusal of before is not taken for the new one's
+			_, err := client.Ensure(t.Context(), opts)
+			p, ok := errors.AsType[*pipeline.Problem](err)
+			if !ok || p.Kind != want.Kind || p.Text != want.Text || want.Hint != "" && p.Hint != want.Hint {
+				t.Errorf("%s: got %+v, want %+v", role, err, want)
+			}
+			eventually(t, "the keeper to end", func() bool {
+				_, held, err := wire.Held(opts.State.KeeperLock())
+				return err == nil && !held
+			})
+		}
+		if role == "usage" {
+			continue
+		}
+		if err := os.Remove(opts.State.Refusal()); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

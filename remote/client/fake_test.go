@@ -81,6 +81,14 @@ func (f *fakeDeck) Log(_ context.Context, req pipeline.LogRequest) (pipeline.Log
 	return pipeline.LogChunk{Data: fmt.Appendf(nil, "%+v \x00\xff", req), Cursor: req.Cursor + "+", EOF: true}, f.err()
 }
 
+func (f *fakeDeck) Failures(context.Context) ([]pipeline.Failure, error) {
+	return []pipeline.Failure{{Output: "extract/hs", Path: "a", Kind: pipeline.FailureHeld, Since: day, NextTry: &day}}, f.err()
+}
+
+func (f *fakeDeck) Describe(_ context.Context, worker string) (pipeline.WorkerDetail, error) {
+	return pipeline.WorkerDetail{ID: worker, Command: []string{"python3"}}, f.err()
+}
+
 func (f *fakeDeck) Retry(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -4,10 +4,21 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"pipedeck/pipeline"
 )
 
 // tailBytes bounds how much of a log LastLines looks at.
 const tailBytes = 8 << 10
+
+// LogHint is a hint that shows the last n lines of a log, cleaned.
+func LogHint(path string, n int) string {
+	lines := strings.Split(LastLines(path, n), "\n")
+	for i, line := range lines {
+		lines[i] = pipeline.Clean(line)
+	}
+	return "last lines of " + path + ":\n" + strings.Join(lines, "\n")
+}
 
 // LastLines returns the last n lines of a log, or "" if it cannot be read.
 // The text is raw: whoever shows it cleans it.

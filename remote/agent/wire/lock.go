@@ -20,17 +20,26 @@ const (
 	LockStopped  LockState = "stopped" // the agent ended because it was told to
 	LockKeeping  LockState = "keeping" // the keeper has an agent
 	LockBackoff  LockState = "backoff" // the keeper waits: agents end before they reach their socket
+	LockRefused  LockState = "refused" // the keeper ended: its agent refuses, with the exit code as count
 )
 
-// ErrHeld means that another process holds a lock.
-var ErrHeld = errors.New("held by another process")
+var (
+	// ErrHeld means that another process holds a lock.
+	ErrHeld = errors.New("held by another process")
+	// ErrLost means that a lock is held on a file that is no longer the one at
+	// its path: another process can lock that.
+	ErrLost = errors.New("its file was removed or replaced")
+)
 
 // recordSize is the fixed size of a lock file: it is overwritten in place, so
 // a full disk does not lose it.
 const recordSize = 64
 
 // Lock is an flock on a file, held until Release or the death of the process.
-type Lock struct{ file *os.File }
+type Lock struct {
+	file *os.File
+	path string
+}
 
 // Record is the content of a lock file. It informs; only the flock decides.
 type Record struct {
@@ -50,7 +59,11 @@ func TryLock(path string) (*Lock, error) {
 	for try := 0; ; try++ {
 		err = flock(file, syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			return &Lock{file: file}, nil
+			lock := &Lock{file: file, path: path}
+			if err := lock.Check(); err != nil {
+				return nil, errors.Join(err, file.Close())
+			}
+			return lock, nil
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) || try == 10 {
 			break
@@ -62,6 +75,22 @@ func TryLock(path string) (*Lock, error) {
 		return nil, fmt.Errorf("cannot lock %q: %w", path, ErrHeld)
 	}
 	return nil, fmt.Errorf("cannot lock %q: %w", path, err)
+}
+
+// Check returns an error that wraps ErrLost once the file at the lock's path is
+// not the locked one any more, and nil where that cannot be seen: an error of
+// the disk is not a removal.
+func (l *Lock) Check() error {
+	held, err := l.file.Stat()
+	if err != nil {
+		return nil
+	}
+	now, err := os.Stat(l.path)
+	gone := errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR)
+	if gone || err == nil && !os.SameFile(held, now) {
+		return fmt.Errorf("cannot rely on the lock %q: %w", l.path, ErrLost)
+	}
+	return nil
 }
 
 // Write replaces the record with this process's pid, a state and a count.

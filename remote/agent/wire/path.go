@@ -47,5 +47,8 @@ func (s State) AgentLock() string { return filepath.Join(s.Dir, "agent.lock") }
 // KeeperLock is held by the keeper for life.
 func (s State) KeeperLock() string { return filepath.Join(s.Dir, "keeper.lock") }
 
+// Refusal is where an agent says why it will not start; see WriteRefusal.
+func (s State) Refusal() string { return filepath.Join(s.Dir, "refusal.json") }
+
 // Log is where agent and keeper write.
 func (s State) Log() string { return filepath.Join(s.Dir, "agent.log") }

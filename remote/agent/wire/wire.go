@@ -43,6 +43,8 @@ const (
 	PathEvents   = "/v1/events"
 	PathLog      = "/v1/log"
 	PathRetry    = "/v1/retry"
+	PathFailures = "/v1/failures"
+	PathWorker   = "/v1/worker"
 	PathStop     = "/v1/stop"
 )
 
