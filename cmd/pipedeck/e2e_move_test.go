@@ -32,7 +32,6 @@ type move struct {
 	mu          sync.Mutex
 	seen        map[string]bool
 	broken      []string
-	began       time.Time
 	worstFlight int64
 	worstMemory int64
 	polls       int
@@ -177,7 +176,6 @@ func (m *move) follow(t *testing.T) {
 			}
 		}
 	}()
-	m.began = time.Now()
 	var slow []float64
 	for until := time.Now().Add(20 * patience); ; {
 		before := m.written(t)
@@ -200,10 +198,6 @@ func (m *move) follow(t *testing.T) {
 	t.Logf("%d polls; --json took %.0f ms in the median, %.0f ms at worst", len(slow), slow[len(slow)/2], slow[len(slow)-1])
 }
 
-// newDirectory is how long an output directory that a worker just made may go
-// unseen: there is nothing to watch before, and it is looked for once a second.
-const newDirectory = 3 * time.Second
-
 // judge holds one snapshot against what the workers said before and after it.
 // A worker that is writing has one file on disk that it has not told of.
 func (m *move) judge(t *testing.T, s pipeline.Snapshot, before, after int) {
@@ -212,9 +206,6 @@ func (m *move) judge(t *testing.T, s pipeline.Snapshot, before, after int) {
 	if o.LocalFiles != nil && o.DeletedLocalFiles != nil {
 		m.polls++
 		sum := int(*o.LocalFiles + *o.DeletedLocalFiles)
-		if sum == 0 && time.Since(m.began) < newDirectory {
-			before = 0
-		}
 		if sum < before || sum > after+m.ranks {
 			t.Errorf("%d local + %d gone = %d, but %d to %d were written", *o.LocalFiles, *o.DeletedLocalFiles, sum, before, after)
 		}

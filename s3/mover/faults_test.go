@@ -111,7 +111,7 @@ func TestAlwaysDamagedStays(t *testing.T) {
 	w.start("extract")
 	w.await("the others are moved and it is reported", func() bool {
 		r := w.reading()
-		return is(r.DeletedLocalFiles, 2) && is(r.FailedFiles, 1) && w.m.Failures()[0].Mismatched
+		return is(r.DeletedLocalFiles, 2) && is(r.FailedFiles, 1) && w.m.Failures()[0].Kind == pipeline.FailureMismatched
 	})
 	if !w.exists(sample(1)) {
 		t.Error("a file that the store damages is gone")

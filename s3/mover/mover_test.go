@@ -114,7 +114,7 @@ func TestForeignObjectIsNeitherReplacedNorBelieved(t *testing.T) {
 		return is(r.DeletedLocalFiles, 2) && is(r.FailedFiles, 1) && is(r.LocalFiles, 1)
 	})
 	failures := w.m.Failures()
-	if len(failures) != 1 || !failures[0].Mismatched || failures[0].Rel != "hs_000001.safetensors" {
+	if len(failures) != 1 || failures[0].Kind != pipeline.FailureMismatched || failures[0].Path != "hs_000001.safetensors" {
 		t.Errorf("failures = %+v", failures)
 	}
 	if got, _ := w.server.Object(w.key(sample(1))); string(got) != "somebody else's" {

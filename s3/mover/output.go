@@ -330,14 +330,4 @@ func newCopy(id local.Identity, sums local.Sums, etag string) *ledger.Copy {
 	}
 }
 
-// Failure is a file that needs the operator, or another try.
-type Failure struct {
-	Output     string // "stage/output"
-	Rel        string // below the output's directory
-	Reason     string // in words, not cleaned
-	Mismatched bool   // another object has its key; it is not tried again by itself
-	Since      time.Time
-	NextTry    time.Time // zero: only when the file or the operator changes something
-}
-
 var _ pipeline.Mover = (*Mover)(nil)

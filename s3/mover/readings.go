@@ -30,24 +30,36 @@ func (m *Mover) Outputs() pipeline.MoverReading {
 
 // Failures lists the files that need the operator or another try, of all
 // outputs, in no particular order.
-func (m *Mover) Failures() []Failure {
+func (m *Mover) Failures() []pipeline.Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var list []Failure
+	var list []pipeline.Failure
 	for _, o := range m.outputs {
 		if o.tally.files[stateFailed]+o.tally.files[stateMismatch]+o.tally.files[stateHeld] == 0 {
 			continue
 		}
 		for _, f := range o.files {
 			if f.state == stateFailed || f.state == stateMismatch || f.state == stateHeld {
-				list = append(list, Failure{
-					Output: o.name, Rel: f.rel, Reason: f.reason,
-					Mismatched: f.state == stateMismatch, Since: f.since, NextTry: f.next,
-				})
+				list = append(list, f.failure(o.name))
 			}
 		}
 	}
 	return list
+}
+
+func (f *file) failure(output string) pipeline.Failure {
+	kind := pipeline.FailureUpload
+	switch f.state {
+	case stateMismatch:
+		kind = pipeline.FailureMismatched
+	case stateHeld:
+		kind = pipeline.FailureHeld
+	}
+	out := pipeline.Failure{Output: output, Path: f.rel, Kind: kind, Reason: f.reason, Since: f.since}
+	if !f.next.IsZero() {
+		out.NextTry = new(f.next)
+	}
+	return out
 }
 
 func (m *Mover) reading(o *output, gate gateState, now time.Time) pipeline.OutputReading {

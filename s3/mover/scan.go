@@ -33,7 +33,7 @@ func (m *Mover) scanLoop(ctx context.Context) {
 		defer func() { _ = watcher.Close() }()
 		hints = watcher.Events()
 	}
-	watched := map[string]bool{}
+	roots := newWatchedRoots(watcher, len(m.outputs))
 	due := make([]time.Time, len(m.outputs))
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -47,23 +47,25 @@ func (m *Mover) scanLoop(ctx context.Context) {
 			clear(due)
 		case <-timer.C:
 		}
-		timer.Reset(m.scanDue(ctx, due, watcher, watched))
+		timer.Reset(m.scanDue(ctx, due, roots))
 	}
 }
 
 // scanDue scans what is due and says when the next scan is.
-func (m *Mover) scanDue(ctx context.Context, due []time.Time, w *local.Watcher, watched map[string]bool) time.Duration {
+func (m *Mover) scanDue(ctx context.Context, due []time.Time, roots *watchedRoots) time.Duration {
 	next := maxScan
 	for i, o := range m.outputs {
+		came, awaited := m.lookForRoots(i, roots)
+		if awaited {
+			next = min(next, rootPoll)
+		}
 		began := m.opt.Clock()
-		if began.Before(due[i]) {
+		if !came && began.Before(due[i]) {
 			next = min(next, due[i].Sub(began))
 			continue
 		}
-		if w != nil && !o.isArtifacts() {
-			for r := range o.roots {
-				watch(w, o.roots[r].dir, watched)
-			}
+		for r := range o.roots {
+			roots.again(o.roots[r].dir)
 		}
 		m.scan(ctx, o)
 		took := m.opt.Clock().Sub(began)
@@ -77,17 +79,6 @@ func (m *Mover) scanDue(ctx context.Context, due []time.Time, w *local.Watcher, 
 		next = min(next, wait)
 	}
 	return max(next, 10*time.Millisecond)
-}
-
-// watch adds a root once it exists; a root that vanished is added again when
-// it comes back.
-func watch(w *local.Watcher, dir string, watched map[string]bool) {
-	if watched[dir] {
-		return
-	}
-	if err := w.Add(dir); err == nil {
-		watched[dir] = true
-	}
 }
 
 // hint looks at one path, or makes scans due.
