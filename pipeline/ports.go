@@ -28,6 +28,11 @@ type Deck interface {
 	Log(ctx context.Context, req LogRequest) (LogChunk, error)
 	// Retry asks the mover to try failed and waiting files now.
 	Retry(ctx context.Context) error
+	// Failures lists the files that need the operator or another try, those
+	// that have waited longest first, at most MaxFailures.
+	Failures(ctx context.Context) ([]Failure, error)
+	// Describe says how a worker ("stage/rank") was started.
+	Describe(ctx context.Context, worker string) (WorkerDetail, error)
 }
 
 // Clock is the wall clock and its timers.
@@ -65,19 +70,19 @@ const (
 
 // Launch is one start of one worker.
 type Launch struct {
-	ID          string // unique per deck, for example "extract-0-3"; names the run directory
-	Deck        string
-	Run         string
-	Stage       string
-	Rank        int
-	World       int
-	Argv        []string
-	Env         []string // "NAME=value" from the spec, on top of the agent's cleaned environment
-	Dir         string   // absolute working directory
-	GPUs        []GPURef // slots to lock, by UUID
-	Log         string   // absolute path, appended to
-	LogMaxBytes int64    // rotate at this size; 0 = 64 MiB
-	LogKeep     int      // old logs kept; 0 = 3
+	ID          string   `json:"id"` // unique per deck, for example "extract-0-3"; names the run directory
+	Deck        string   `json:"deck"`
+	Run         string   `json:"run"`
+	Stage       string   `json:"stage"`
+	Rank        int      `json:"rank"`
+	World       int      `json:"world"`
+	Argv        []string `json:"argv"`
+	Env         []string `json:"env"`           // "NAME=value" from the spec, on top of the agent's cleaned environment
+	Dir         string   `json:"dir"`           // absolute working directory
+	GPUs        []GPURef `json:"gpus"`          // slots to lock, by UUID
+	Log         string   `json:"log"`           // absolute path, appended to
+	LogMaxBytes int64    `json:"log_max_bytes"` // rotate at this size; 0 = 64 MiB
+	LogKeep     int      `json:"log_keep"`      // old logs kept; 0 = 3
 }
 
 // GPURef names one slot of one GPU: with several ranks per GPU, each rank
@@ -210,6 +215,9 @@ type Mover interface {
 	// QueueArtifacts looks at the artifacts again.
 	QueueArtifacts()
 	Outputs() MoverReading
+	// Failures lists the files that need the operator or another try, in no
+	// particular order.
+	Failures() []Failure
 	// WriteDoneSet writes the done ids of a stage to its done_set file,
 	// atomically, and returns how many there are. It waits until the local
 	// files of the stage were scanned and what the bucket holds is known, or
@@ -301,19 +309,31 @@ type Logs interface {
 
 // LogRequest asks for a part of a worker's log. Without Cursor it starts at
 // the last Tail lines. With Wait it waits for new bytes.
+//
+// With Before it is the part that ends at that place, at most Limit bytes of
+// whole lines: for scrolling back. Cursor, Tail and Wait mean nothing then.
 type LogRequest struct {
 	Worker string        `json:"worker"`
-	Cursor string        `json:"cursor"`
+	Cursor string        `json:"cursor"` // LogStart: the oldest byte that is kept
+	Before string        `json:"before"` // LogEnd: the newest byte
 	Tail   int           `json:"tail"`
 	Wait   time.Duration `json:"wait"`
 	Limit  int           `json:"limit"` // bytes; 0 = 256 KiB
 }
 
+// Places in a log that are known without reading it.
+const (
+	LogStart = "start"
+	LogEnd   = "end"
+)
+
 // LogChunk is a part of a log, raw: whoever shows it cleans it.
 type LogChunk struct {
 	Data   []byte `json:"data"`
-	Cursor string `json:"cursor"`
-	EOF    bool   `json:"eof"` // nothing more at the moment
+	Start  string `json:"start,omitempty"` // where Data begins, as Before for what precedes it; only in answers to Before and LogStart
+	First  bool   `json:"first,omitempty"` // nothing precedes Start
+	Cursor string `json:"cursor"`          // where Data ends
+	EOF    bool   `json:"eof"`             // nothing more at the moment
 	// Gap is how many bytes before Data were lost to rotation; -1: some, it is
 	// not known how many.
 	Gap int64 `json:"gap,omitempty"`

@@ -58,6 +58,11 @@ func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 		return err
 	}
 	go agent.Guard(ctx, lock, a.lockLost)
+	host := proc.New(proc.Options{RunsDir: filepath.Join(s.StateDir, "runs"), BaseEnv: os.Environ()})
+	defer closing(log, "host", host.Close)
+	if err := host.Ready(); err != nil {
+		return errors.Join(err, lock.Release())
+	}
 	j, err := journal.Open(filepath.Join(s.StateDir, "journal.jsonl"))
 	if err != nil {
 		return errors.Join(err, lock.Release())
@@ -68,8 +73,6 @@ func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 		return errors.Join(err, lock.Release())
 	}
 	defer closing(log, "mover", m.close)
-	host := proc.New(proc.Options{RunsDir: filepath.Join(s.StateDir, "runs"), BaseEnv: os.Environ()})
-	defer closing(log, "host", host.Close)
 
 	info := pipeline.AgentInfo{Version: version, Instance: randomID(16), PID: os.Getpid(), StartedAt: time.Now().UTC(), SpecHash: s.Hash}
 	d, err := deck.New(s.Spec, s.node, info, deck.Ports{

@@ -22,6 +22,7 @@ type launch struct {
 	started *startedRecord
 	exit    *exitRecord
 	reaped  bool                 // the shim saw the last descendant end
+	copied  bool                 // of another directory's launch: its processes are not this deck's
 	final   *pipeline.LaunchSeen // nothing can change any more
 
 	endedAt time.Time // when the leader was first seen gone without an exit record
@@ -67,6 +68,9 @@ func (h *Host) reload() error {
 			continue
 		}
 		if err != nil {
+			return fmt.Errorf("cannot read launch %q: %w", dir, err)
+		}
+		if l.copied, err = isCopy(filepath.Join(dir, lockFile), l.rec.Lock); err != nil {
 			return fmt.Errorf("cannot read launch %q: %w", dir, err)
 		}
 		h.cache.launches[dir] = l

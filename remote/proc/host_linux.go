@@ -76,20 +76,25 @@ func deckID(runsDir string) (string, error) {
 	if err := os.MkdirAll(runsDir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot make runs folder: %w", err)
 	}
-	path := filepath.Join(runsDir, "deck-id.json")
-	var id string
-	err := readRecord(path, &id)
-	if err == nil && id != "" {
-		return id, nil
+	path := filepath.Join(runsDir, deckFile)
+	var rec deckRecord
+	err := readRecord(path, &rec)
+	if err == nil && rec.ID != "" {
+		return rec.ID, checkOrigin(path, rec.File)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("cannot read deck id: %w", err)
 	}
 	var raw [8]byte
 	_, _ = rand.Read(raw[:]) // never fails
-	id = hex.EncodeToString(raw[:])
-	return id, writeRecord(path, id)
+	rec.ID = hex.EncodeToString(raw[:])
+	return rec.ID, writeBound(path, func(o origin) any { rec.File = o; return rec })
 }
+
+// Ready returns why nothing can be started or found here, nil if all is well;
+// every method returns the same. It is a *pipeline.Problem where the runs
+// directory is a copy.
+func (h *Host) Ready() error { return h.err }
 
 // Close stops watching. Workers and shims go on.
 func (h *Host) Close() error {
@@ -199,6 +204,9 @@ func makeRun(runsDir, dir string, rec runRecord) (*os.File, error) {
 		return nil, fmt.Errorf("cannot make run lock: %w", err)
 	}
 	err = flock(lock)
+	if err == nil {
+		rec.Lock, err = originOf(lock)
+	}
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(rec.Launch.Log), 0o750)
 	}

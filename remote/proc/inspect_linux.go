@@ -31,7 +31,7 @@ func (h *Host) Inspect(ctx context.Context, launch string) (pipeline.ProcessSet,
 		set.Exit = &exit
 	}
 	set.At = now()
-	if l.rec.BootID != h.here.bootID {
+	if l.copied || l.rec.BootID != h.here.bootID {
 		return set, nil
 	}
 	if l.rec.PIDNS != h.here.pidNS {
@@ -72,7 +72,7 @@ func (h *Host) find(id string) (*launch, error) {
 	if l == nil {
 		return nil, fmt.Errorf("cannot find launch %q: no run directory", id)
 	}
-	return &launch{dir: l.dir, rec: l.rec, leader: l.leader}, nil
+	return &launch{dir: l.dir, rec: l.rec, leader: l.leader, copied: l.copied}, nil
 }
 
 // doubts lists what could hide a member once the shim is gone without having

@@ -219,3 +219,5 @@ func problemKind(err error) pipeline.ProblemKind {
 	}
 	return ""
 }
+
+func itoa(n int) string { return strconv.Itoa(n) }

@@ -98,6 +98,10 @@ func (h *Host) look(l *launch, scan scan) pipeline.LaunchSeen {
 	seen := h.base(l)
 	closed := false
 	switch {
+	case l.copied:
+		closed = true
+		seen.PID, seen.StartTicks = 0, 0
+		l.ended(&seen, "copied: it was started from another directory, what it started is not this deck's")
 	case l.rec.BootID != h.here.bootID:
 		closed = true
 		l.ended(&seen, "reboot: the node was started anew since")
@@ -273,7 +277,7 @@ func (h *Host) lookUnrecorded(l *launch, seen *pipeline.LaunchSeen, set []procSt
 // measure sums up CPU time and disk reads of the set and its shim, in which
 // the kernel gathers those of the members that it reaped. Sums never fall.
 func (h *Host) measure(l *launch, scan scan) {
-	if l.rec.BootID != h.here.bootID || l.rec.PIDNS != h.here.pidNS {
+	if l.copied || l.rec.BootID != h.here.bootID || l.rec.PIDNS != h.here.pidNS {
 		return
 	}
 	t, err := scan()

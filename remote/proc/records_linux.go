@@ -29,6 +29,7 @@ type runRecord struct {
 	PIDNS  uint64          `json:"pid_ns"`
 	Ticks  uint64          `json:"ticks"` // clock of start ticks at At: nothing of this launch is older
 	At     time.Time       `json:"at"`
+	Lock   origin          `json:"lock"` // of shim.lock: a copied run directory has another
 }
 
 // identity is one process, beyond the reuse of its pid.
@@ -55,16 +56,24 @@ type exitRecord struct {
 
 // writeRecord replaces path atomically; it is on disk when it returns.
 func writeRecord(path string, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("cannot encode %s: %w", filepath.Base(path), err)
-	}
+	return writeBound(path, func(origin) any { return v })
+}
+
+// writeBound is writeRecord for a record that names its own file.
+func writeBound(path string, record func(origin) any) error {
 	tmp := path + ".tmp"
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("cannot write record: %w", err)
 	}
-	_, err = f.Write(append(data, '\n'))
+	self, err := originOf(f)
+	var data []byte
+	if err == nil {
+		data, err = json.Marshal(record(self))
+	}
+	if err == nil {
+		_, err = f.Write(append(data, '\n'))
+	}
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(tmp, path)

@@ -33,7 +33,7 @@ func (h *Host) Signal(ctx context.Context, launch, sig string, to pipeline.Scope
 		return nil, err
 	}
 	l.update()
-	if l.rec.BootID != h.here.bootID {
+	if l.copied || l.rec.BootID != h.here.bootID {
 		return nil, nil
 	}
 	if l.rec.PIDNS != h.here.pidNS {
