@@ -29,8 +29,10 @@ type NodeSnapshot struct {
 	Artifacts     *OutputSnapshot `json:"artifacts,omitempty"` // null without artifacts in the spec
 	Disks         []DiskSnapshot  `json:"disks"`
 	UploadsPaused bool            `json:"uploads_paused"`
-	Action        *Action         `json:"action"` // the running action, or null
-	Events        []Event         `json:"events"` // the newest ones, oldest first
+	// UploadsAgeSeconds is how old the mover's account is; null before the first.
+	UploadsAgeSeconds *float64 `json:"uploads_age_seconds"`
+	Action            *Action  `json:"action"` // the running action, or null
+	Events            []Event  `json:"events"` // the newest ones, oldest first
 }
 
 // Link is the console's connection to the agent. In a Snapshot made by the
@@ -195,6 +197,7 @@ type DiskSnapshot struct {
 	TotalBytes    *int64   `json:"total_bytes"`
 	FullInSeconds *float64 `json:"full_in_seconds"`
 	FullReason    *string  `json:"full_reason"`
+	AgeSeconds    *float64 `json:"age_seconds"`
 }
 
 // Event is one line for the operator.

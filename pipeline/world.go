@@ -235,7 +235,7 @@ func (w *World) Snapshot(now time.Time) Snapshot {
 	n := NodeSnapshot{
 		Name: w.node, Link: Link{State: LinkLive, AgeSeconds: new(0.0)}, Agent: new(w.agent),
 		Host: w.hostSnapshot(now), Stages: []StageSnapshot{}, Disks: []DiskSnapshot{},
-		UploadsPaused: w.paused, Action: w.runningAction(), Events: w.events.newest(shownEvents),
+		UploadsPaused: w.paused, UploadsAgeSeconds: age(now, w.mover.good), Action: w.runningAction(), Events: w.events.newest(shownEvents),
 	}
 	n.Agent.StartedAt = wireTime(n.Agent.StartedAt)
 	n.GPUSource, n.GPUs = w.gpuSnapshots(now)
@@ -285,6 +285,7 @@ func (d *diskWorld) snapshot(now time.Time) DiskSnapshot {
 	out := DiskSnapshot{
 		Path: Clean(d.reading.Path), UsedBytes: count(d.reading.UsedBytes),
 		FreeBytes: count(d.reading.FreeBytes), TotalBytes: count(d.reading.TotalBytes),
+		AgeSeconds: age(now, d.reading.At),
 	}
 	if out.UsedBytes == nil || out.FreeBytes == nil || out.TotalBytes == nil {
 		out.FullReason = text(d.reading.Reason)

@@ -1,7 +1,9 @@
 package deck
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"pipedeck/pipeline"
@@ -99,4 +101,50 @@ func (d *Deck) Log(ctx context.Context, req pipeline.LogRequest) (pipeline.LogCh
 func (d *Deck) Retry(context.Context) error {
 	d.p.Mover.Retry()
 	return nil
+}
+
+// Failures lists files with trouble, those that have waited longest first.
+func (d *Deck) Failures(context.Context) ([]pipeline.Failure, error) {
+	list := d.p.Mover.Failures()
+	slices.SortFunc(list, func(a, b pipeline.Failure) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Output, b.Output), cmp.Compare(a.Path, b.Path))
+	})
+	return append([]pipeline.Failure{}, list[:min(len(list), pipeline.MaxFailures)]...), nil
+}
+
+// Describe says how a worker was started, or would be.
+func (d *Deck) Describe(_ context.Context, worker string) (pipeline.WorkerDetail, error) {
+	stage, rank, err := splitWorker(worker)
+	if err != nil {
+		return pipeline.WorkerDetail{}, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot describe a worker: %w", err)
+	}
+	st, want := d.sp.Stage(stage), d.wants.stage(stage)
+	w, started := want.Workers[rank]
+	if st == nil || !started || w.Launch == "" {
+		return pipeline.WorkerDetail{}, pipeline.Problemf(pipeline.ProblemUsage, "it was never started here",
+			"cannot describe %q: nothing is known of it", worker)
+	}
+	req, err := d.launchRequest(st, rank, want)
+	if err != nil {
+		return pipeline.WorkerDetail{}, err
+	}
+	out := pipeline.WorkerDetail{
+		ID: worker, Rank: rank, World: want.World, Launch: w.Launch, Launches: w.Launches,
+		Command: pipeline.MaskArgs(req.Argv), Env: pipeline.MaskEnv(req.Env), Dir: req.Dir,
+		GPUs: append([]pipeline.GPURef{}, w.GPUs...), Restarts: w.Restarts, Log: req.Log,
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if seen, ok := d.seen[stage][rank]; ok {
+		if !seen.StartedAt.IsZero() {
+			out.StartedAt = new(seen.StartedAt)
+		}
+		if seen.State == pipeline.ProcRunning {
+			out.PID = new(seen.PID)
+		}
+	}
+	if e, ok := d.exits[worker]; ok {
+		out.LastExit = &e
+	}
+	return out, nil
 }

@@ -42,6 +42,7 @@ type Deck struct {
 	mu      sync.Mutex
 	world   *pipeline.World
 	seen    map[string]map[int]pipeline.LaunchSeen // by stage and rank
+	exits   map[string]pipeline.Exit               // the last one of each worker, as far as this agent saw it
 	plans   map[string]*heldPlan
 	actions map[string]pipeline.Action
 	order   []string // action ids, oldest first
@@ -69,6 +70,7 @@ func New(sp *spec.Spec, node spec.Node, info pipeline.AgentInfo, p Ports) (*Deck
 		sp: sp, node: node, p: p, wants: wants,
 		world:   pipeline.NewWorld(sp, node.Name, info),
 		seen:    map[string]map[int]pipeline.LaunchSeen{},
+		exits:   map[string]pipeline.Exit{},
 		plans:   map[string]*heldPlan{},
 		actions: map[string]pipeline.Action{},
 		changed: make(chan struct{}),

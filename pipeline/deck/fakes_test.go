@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func (h *fakeHost) Observe(context.Context) ([]pipeline.LaunchSeen, error) {
 		l := *h.procs[id]
 		newest[workerID(l.Stage, l.Rank)] = l
 	}
-	var out []pipeline.LaunchSeen
+	out := make([]pipeline.LaunchSeen, 0, len(newest))
 	for _, l := range newest {
 		out = append(out, l)
 	}
@@ -133,6 +134,12 @@ func (m *fakeMover) Pause(_ context.Context, on bool) error {
 }
 func (m *fakeMover) Retry()          {}
 func (m *fakeMover) QueueArtifacts() {}
+func (m *fakeMover) Failures() []pipeline.Failure {
+	return []pipeline.Failure{
+		{Output: "extract/hs", Path: "new", Since: time.Unix(2, 0)},
+		{Output: "extract/hs", Path: "old", Since: time.Unix(1, 0)},
+	}
+}
 func (m *fakeMover) Outputs() pipeline.MoverReading {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -153,7 +160,7 @@ func (m *fakeMover) WriteDoneSet(context.Context, string) (int, error) {
 }
 
 func (m *fakeMover) Coverage(_ context.Context, names []string, _ bool) ([]pipeline.OutputCoverage, error) {
-	var out []pipeline.OutputCoverage
+	out := make([]pipeline.OutputCoverage, 0, len(names))
 	for _, n := range names {
 		out = append(out, pipeline.OutputCoverage{Name: n})
 	}
@@ -330,7 +337,7 @@ func (w *world) agent(t *testing.T) (*Deck, func()) {
 	t.Helper()
 	d, err := New(w.sp, w.sp.Nodes[0], pipeline.AgentInfo{Instance: "i"}, Ports{
 		Host: w.host, Mover: w.mover, Sensor: w.sensor, Files: w.files, Journal: w.journal, Logs: noLogs{},
-		Now: time.Now, Jitter: func() float64 { return 0.5 }, NewID: func() string { w.ids++; return fmt.Sprint(w.ids) },
+		Now: time.Now, Jitter: func() float64 { return 0.5 }, NewID: func() string { w.ids++; return strconv.Itoa(w.ids) },
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -56,6 +56,11 @@ func (d *Deck) look(ctx context.Context) error {
 	}
 	d.mu.Lock()
 	d.seen = seen
+	for _, l := range launches {
+		if l.Exit != nil {
+			d.exits[workerID(l.Stage, l.Rank)] = *l.Exit
+		}
+	}
 	d.mu.Unlock()
 	d.fold(pipeline.LaunchesReading{At: now, Seen: launches})
 	return nil

@@ -38,7 +38,12 @@ var deckCalls = map[string]func(ctx context.Context, d pipeline.Deck) (any, erro
 	"log": func(ctx context.Context, d pipeline.Deck) (any, error) {
 		return d.Log(ctx, pipeline.LogRequest{Worker: "extract/0", Cursor: "1:2+3", Tail: 5, Wait: time.Second, Limit: 100})
 	},
-	"retry": func(ctx context.Context, d pipeline.Deck) (any, error) { return nil, d.Retry(ctx) },
+	"log before": func(ctx context.Context, d pipeline.Deck) (any, error) {
+		return d.Log(ctx, pipeline.LogRequest{Worker: "extract/0", Before: pipeline.LogEnd})
+	},
+	"failures": func(ctx context.Context, d pipeline.Deck) (any, error) { return d.Failures(ctx) },
+	"describe": func(ctx context.Context, d pipeline.Deck) (any, error) { return d.Describe(ctx, "extract/0 ü") },
+	"retry":    func(ctx context.Context, d pipeline.Deck) (any, error) { return nil, d.Retry(ctx) },
 }
 
 func TestClientAnswersAsTheDeckDoes(t *testing.T) {

@@ -44,15 +44,22 @@ func (r *Reader) Read(ctx context.Context, path string, req pipeline.LogRequest)
 		limit = defaultLimit
 	}
 	limit = min(limit, maxLimit)
+	if req.Before != "" {
+		chunk, err := r.before(rel, req.Before, limit)
+		if err != nil {
+			return pipeline.LogChunk{}, fmt.Errorf("cannot read log: %w", err)
+		}
+		return chunk, nil
+	}
 	at, err := parseCursor(req.Cursor)
 	if err != nil {
 		return pipeline.LogChunk{}, err
 	}
-	placed := req.Cursor != ""
+	placed := req.Cursor != "" && req.Cursor != pipeline.LogStart
 	deadline := time.Now().Add(min(req.Wait, maxWait))
 	for {
 		var chunk pipeline.LogChunk
-		chunk, at, placed, err = r.readOnce(rel, at, placed, req.Tail, limit)
+		chunk, at, placed, err = r.readOnce(rel, at, placed, req, limit)
 		if err != nil {
 			return pipeline.LogChunk{}, fmt.Errorf("cannot read log: %w", err)
 		}
@@ -79,7 +86,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // readOnce reads what is there now. placed says whether at is a place already;
 // if not, it is found from the tail as soon as the log exists.
-func (r *Reader) readOnce(rel string, at cursor, placed bool, tail int, limit int64) (pipeline.LogChunk, cursor, bool, error) {
+func (r *Reader) readOnce(rel string, at cursor, placed bool, req pipeline.LogRequest, limit int64) (pipeline.LogChunk, cursor, bool, error) {
 	empty := pipeline.LogChunk{Cursor: at.String(), EOF: true}
 	v, err := openView(r.dir, rel)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,12 +96,19 @@ func (r *Reader) readOnce(rel string, at cursor, placed bool, tail int, limit in
 		return empty, at, placed, err
 	}
 	defer v.close()
-	if !placed {
-		if at, err = v.tail(tail); err != nil {
+	start := ""
+	switch {
+	case placed:
+	case req.Cursor == pipeline.LogStart:
+		at = v.oldest()
+		start = at.String()
+	default:
+		if at, err = v.tail(req.Tail); err != nil {
 			return empty, at, placed, err
 		}
 	}
 	chunk, at, err := v.read(at, limit)
+	chunk.Start, chunk.First = start, start != ""
 	return chunk, at, true, err
 }
 
@@ -109,7 +123,7 @@ type cursor struct {
 func (c cursor) String() string { return fmt.Sprintf("%d:%d:%d", c.gen, c.inode, c.off) }
 
 func parseCursor(s string) (cursor, error) {
-	if s == "" {
+	if s == "" || s == pipeline.LogStart {
 		return cursor{}, nil
 	}
 	f := strings.Split(s, ":")
