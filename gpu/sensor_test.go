@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,11 +79,11 @@ func TestAHungFilesystemDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		d := newDisks()
-		asked := 0
+		var asked atomic.Int32
 		d.ask = func(path string) (diskStat, error) {
 			switch path {
 			case "/hung":
-				asked++
+				asked.Add(1)
 				<-release
 			case "/gone":
 				return diskStat{}, fs.ErrNotExist
@@ -95,8 +96,8 @@ func TestAHungFilesystemDelaysNoOther(t *testing.T) {
 				t.Errorf("disks = %+v", got)
 			}
 		}
-		if asked != 1 {
-			t.Errorf("the hung filesystem was asked %d times", asked)
+		if n := asked.Load(); n != 1 {
+			t.Errorf("the hung filesystem was asked %d times", n)
 		}
 		close(release)
 		synctest.Wait()

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,10 +161,11 @@ func TestNoDriver(t *testing.T) {
 func TestAHungDriverIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		calls, release := 0, make(chan struct{})
+		var calls atomic.Int32
+		release := make(chan struct{})
 		s := NewSMI("", time.Now)
 		s.run = func(context.Context, ...string) (string, error) {
-			calls++
+			calls.Add(1)
 			<-release
 			return "", errors.New("killed")
 		}
@@ -173,8 +175,8 @@ func TestAHungDriverIsAskedOnce(t *testing.T) {
 				t.Errorf("reading = %+v", r)
 			}
 		}
-		if calls != 1 {
-			t.Errorf("nvidia-smi was started %d times", calls)
+		if n := calls.Load(); n != 1 {
+			t.Errorf("nvidia-smi was started %d times", n)
 		}
 		close(release)
 		synctest.Wait()

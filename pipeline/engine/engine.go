@@ -74,6 +74,7 @@ const (
 // verified: nothing is rolled forward blindly. It returns the ended action, or
 // the open one if ctx ended first.
 func (e *Engine) Run(ctx context.Context, p pipeline.Plan, a pipeline.Action, first int) pipeline.Action {
+	a = copyAction(a) // the caller's may be shown to others already
 	a.Result = pipeline.Verified
 	for i := first; i < len(p.Steps); i++ {
 		out := e.step(ctx, p, &a, i)
