@@ -102,7 +102,7 @@ func TestIntentWithoutShim(t *testing.T) {
 	d := newDeck(t)
 	h := d.up(t)
 	dir := filepath.Join(d.root, "runs/w/0/w-0-1")
-	lock, err := makeRun(h.opt.RunsDir, dir, h.record(d.launch("w-0-1", "exit 0")))
+	lock, err := h.makeRun(dir, h.record(d.launch("w-0-1", "exit 0")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func deckID(runsDir string) (string, error) {
 	var raw [8]byte
 	_, _ = rand.Read(raw[:]) // never fails
 	rec.ID = hex.EncodeToString(raw[:])
-	return rec.ID, writeBound(path, func(o origin) any { rec.File = o; return rec })
+	return rec.ID, writeBound(path, func(o origin) any { rec.File = o; return rec }, func() {})
 }
 
 // Ready returns why nothing can be started or found here, nil if all is well;
@@ -122,19 +122,22 @@ func (h *Host) Start(ctx context.Context, req pipeline.Launch) error {
 		return err
 	}
 	defer closeAll(slots)
+	h.at(startLocked)
 	dir := h.runDir(req)
 	rec := runRecord{
 		Launch: req, Seq: seq, DeckID: h.here.deckID, BootID: h.here.bootID,
 		PIDNS: h.here.pidNS, Ticks: bootTicks(), At: now(),
 	}
-	lock, err := makeRun(h.opt.RunsDir, dir, rec)
+	lock, err := h.makeRun(dir, rec)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
+	h.at(startRecorded)
 	if err := h.spawn(ctx, dir, lock, slots); err != nil {
 		return err
 	}
+	h.at(startSeen)
 	var started startedRecord
 	if readRecord(filepath.Join(dir, startedFile), &started) == nil {
 		h.watch.add(h, dir, started.Worker)
@@ -142,6 +145,9 @@ func (h *Host) Start(ctx context.Context, req pipeline.Launch) error {
 	h.prune(filepath.Dir(dir))
 	return nil
 }
+
+// at tells a test that a point was reached.
+func (h *Host) at(p point) { h.opt.point.at(p) }
 
 func (h *Host) runDir(l pipeline.Launch) string {
 	return filepath.Join(h.opt.RunsDir, l.Stage, strconv.Itoa(l.Rank), l.ID)
@@ -195,7 +201,7 @@ func (h *Host) mayStart(req pipeline.Launch) (int64, error) {
 
 // makeRun makes the run directory with its lock, taken, and the intent. All of
 // it is on disk when it returns.
-func makeRun(runsDir, dir string, rec runRecord) (*os.File, error) {
+func (h *Host) makeRun(dir string, rec runRecord) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make run directory: %w", err)
 	}
@@ -204,6 +210,7 @@ func makeRun(runsDir, dir string, rec runRecord) (*os.File, error) {
 		return nil, fmt.Errorf("cannot make run lock: %w", err)
 	}
 	err = flock(lock)
+	h.at(startFolder)
 	if err == nil {
 		rec.Lock, err = originOf(lock)
 	}
@@ -213,7 +220,7 @@ func makeRun(runsDir, dir string, rec runRecord) (*os.File, error) {
 	if err == nil {
 		err = writeRecord(filepath.Join(dir, runFile), rec)
 	}
-	for d := dir; err == nil && d != runsDir; {
+	for d := dir; err == nil && d != h.opt.RunsDir; {
 		d = filepath.Dir(d)
 		err = syncDir(d)
 	}

@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 4 && os.Args[1] == "shim":
-		os.Exit(ShimMain(os.Args[3]))
+		os.Exit(shimMain(os.Args[3], crashHook(os.Getenv(crashVar))))
 	case len(os.Args) == 4 && os.Args[1] == "agent":
 		os.Exit(agentMain(os.Args[2], os.Args[3]))
 	case len(os.Args) == 2 && os.Args[1] == "fork-chain":
@@ -36,7 +36,14 @@ func TestMain(m *testing.M) {
 // agentMain starts one worker that sleeps, then dies without a goodbye.
 func agentMain(root, script string) int {
 	d := deck{root: root}
-	if err := d.host().Start(context.Background(), d.launch("w-0-1", script)); err != nil {
+	o := d.options()
+	o.point = crashHook(os.Getenv(crashVar))
+	h := New(o)
+	if err := h.Start(context.Background(), d.launch("w-0-1", script)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if _, err := h.Observe(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -63,11 +70,13 @@ func newDeck(t *testing.T) deck {
 	return deck{root: t.TempDir()}
 }
 
-func (d deck) host() *Host {
-	return New(Options{
+func (d deck) host() *Host { return New(d.options()) }
+
+func (d deck) options() Options {
+	return Options{
 		RunsDir: filepath.Join(d.root, "runs"), LocksDir: filepath.Join(d.root, "locks"),
 		ShimArgv: []string{"/proc/self/exe", "shim"}, BaseEnv: os.Environ(),
-	})
+	}
 }
 
 func (d deck) launch(id, script string) pipeline.Launch {

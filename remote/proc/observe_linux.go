@@ -48,6 +48,7 @@ func (h *Host) Observe(ctx context.Context) ([]pipeline.LaunchSeen, error) {
 	if err := h.reload(); err != nil {
 		return nil, err
 	}
+	h.at(adoptListed)
 	scan := h.oneScan()
 	began := time.Now()
 	due := !began.Before(h.cache.nextScan)
@@ -68,6 +69,7 @@ func (h *Host) Observe(ctx context.Context) ([]pipeline.LaunchSeen, error) {
 			h.measure(l, scan)
 		}
 		out = append(out, h.look(l, scan))
+		h.at(adoptLooked)
 	}
 	return out, nil
 }
@@ -187,8 +189,8 @@ func (h *Host) lookHere(l *launch, seen *pipeline.LaunchSeen, scan scan, shim bo
 }
 
 func lostReason(l *launch) string {
-	if l.started == nil {
-		return "the shim ended before it recorded a worker"
+	if l.started == nil && l.leader == (identity{}) {
+		return "the shim ended before it recorded a worker; if one ran, its code is unknown"
 	}
 	return "exited, code unknown: its shim was gone before it"
 }

@@ -22,6 +22,8 @@ type Options struct {
 	BaseEnv  []string // the agent's environment; cleaned again here
 	ProcRoot string   // "" = /proc
 	BootID   string   // "" = read from ProcRoot
+
+	point hook // of the tests
 }
 
 func (o Options) withDefaults() Options {

@@ -56,11 +56,12 @@ type exitRecord struct {
 
 // writeRecord replaces path atomically; it is on disk when it returns.
 func writeRecord(path string, v any) error {
-	return writeBound(path, func(origin) any { return v })
+	return writeBound(path, func(origin) any { return v }, func() {})
 }
 
-// writeBound is writeRecord for a record that names its own file.
-func writeBound(path string, record func(origin) any) error {
+// writeBound is writeRecord for a record that names its own file. It calls
+// written before the record is put in place.
+func writeBound(path string, record func(origin) any, written func()) error {
 	tmp := path + ".tmp"
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -75,6 +76,7 @@ func writeBound(path string, record func(origin) any) error {
 		_, err = f.Write(append(data, '\n'))
 	}
 	err = errors.Join(err, f.Sync(), f.Close())
+	written()
 	if err == nil {
 		err = os.Rename(tmp, path)
 	}

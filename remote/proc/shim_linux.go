@@ -32,7 +32,11 @@ const housekeeping = time.Second
 // ended, and reaps its descendants until none is left. It returns the exit
 // code of the shim itself. Only Host.Start can start it: it needs its locks.
 func ShimMain(runDir string) int {
-	s := &shim{dir: runDir, log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	return shimMain(runDir, nil)
+}
+
+func shimMain(runDir string, point hook) int {
+	s := &shim{dir: runDir, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), point: point}
 	if err := s.run(); err != nil {
 		s.log.Error("shim ends", "err", err)
 		return 1
@@ -47,6 +51,7 @@ type shim struct {
 	leader int
 	oom    *oomWatch
 	stop   chan struct{}
+	point  hook
 }
 
 func (s *shim) run() error {
@@ -54,6 +59,7 @@ func (s *shim) run() error {
 	if err := readRecord(filepath.Join(s.dir, runFile), &s.rec); err != nil {
 		return fmt.Errorf("cannot read intent: %w", err)
 	}
+	s.point.at(shimIntent)
 	slots, err := s.inherited()
 	if err != nil {
 		return err
@@ -137,6 +143,7 @@ func (s *shim) start(slots []*os.File) error {
 		return fmt.Errorf("cannot start %q: %w", l.Argv[0], errors.Unwrap(err))
 	}
 	s.leader = p.Pid
+	s.point.at(shimForked)
 	_ = p.Release() // reap waits for every child at once
 	s.recordStart()
 	return nil
@@ -167,8 +174,9 @@ func (s *shim) recordStart() {
 		rec.Shim = identity{PID: self.PID, Ticks: self.Ticks}
 	}
 	if err == nil {
-		err = s.write(startedFile, rec)
+		err = s.writeAt(startedFile, rec, shimStartedTmp)
 	}
+	s.point.at(shimStarted)
 	if err != nil {
 		// It runs all the same and is found by its environment.
 		s.log.Error("cannot record start", "err", err)
@@ -184,16 +192,20 @@ func (s *shim) reap() error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.ECHILD):
-			return s.write(reapedFile, now())
+			err := s.writeAt(reapedFile, now(), shimReapedTmp)
+			s.point.at(shimReaped)
+			return err
 		case err != nil:
 			return fmt.Errorf("cannot wait for children: %w", err)
 		}
 		if pid != s.leader {
 			continue
 		}
+		s.point.at(shimExited)
 		if err := s.writeUntilDone(exitFile, exitRecord{Exit: exitOf(status, s.oom)}); err != nil {
 			return err
 		}
+		s.point.at(shimExitKept)
 	}
 }
 
@@ -214,7 +226,7 @@ func exitOf(status unix.WaitStatus, oom *oomWatch) pipeline.Exit {
 func (s *shim) writeUntilDone(name string, v any) error {
 	deadline := time.Now().Add(time.Minute)
 	for {
-		err := s.write(name, v)
+		err := s.writeAt(name, v, shimExitTmp)
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
@@ -227,6 +239,11 @@ func (s *shim) writeUntilDone(name string, v any) error {
 
 func (s *shim) write(name string, v any) error {
 	return writeRecord(filepath.Join(s.dir, name), v)
+}
+
+// writeAt is write with a point before the record is put in place.
+func (s *shim) writeAt(name string, v any, p point) error {
+	return writeBound(filepath.Join(s.dir, name), func(origin) any { return v }, func() { s.point.at(p) })
 }
 
 // keepHouse rotates the log and follows the OOM counter.

@@ -44,6 +44,7 @@ func (h *Host) spawn(ctx context.Context, dir string, lock *os.File, slots []*os
 		rec := exitRecord{Exit: pipeline.Exit{At: now()}, NoExec: "cannot start shim: " + err.Error()}
 		return errors.Join(fmt.Errorf("cannot start shim: %w", err), writeRecord(filepath.Join(dir, exitFile), rec))
 	}
+	h.at(startSpawned)
 	// The shim is a child of the agent until the agent ends.
 	go func() { _ = cmd.Wait() }()
 	readyW.Close()
