@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,8 +39,11 @@ func (a *app) spawn(ctx context.Context, s specFile) error {
 		return err
 	}
 	copied := filepath.Join(s.StateDir, specCopy)
-	if err := writeFile(copied, s.Source); err != nil {
-		return fmt.Errorf("cannot keep the spec for the agent: %w", err)
+	// On a full disk an agent can come back, if the spec is the same.
+	if old, err := os.ReadFile(copied); err != nil || !bytes.Equal(old, s.Source) {
+		if err := writeFile(copied, s.Source); err != nil {
+			return fmt.Errorf("cannot keep the spec for the agent: %w", err)
+		}
 	}
 	argv := []string{"agent", "keep", "-f", copied, "--node", s.node.Name}
 	if dir := a.env(simulateEnv); dir != "" {

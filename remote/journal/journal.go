@@ -28,7 +28,12 @@ type Journal struct {
 	size int64
 	seq  int64
 	prev string // hash of the last record
+	room int64  // up to where the file has its place on disk
+	full error  // why there is no more of it
 }
+
+// reserve is how much a journal can grow on a full disk: about 2,000 records.
+const reserve = 1 << 20
 
 // Open opens the journal at path, or makes it. A last line that a crash left
 // torn is cut off and kept in a record of kind "agent" that says so.
@@ -42,6 +47,7 @@ func Open(path string) (*Journal, error) {
 		f.Close()
 		return nil, fmt.Errorf("cannot open journal %q: %w", path, err)
 	}
+	j.keepRoom()
 	return j, syncDir(filepath.Dir(path))
 }
 
@@ -110,11 +116,35 @@ func (j *Journal) Append(rec pipeline.JournalRecord) error {
 		err = j.f.Sync()
 	}
 	if err != nil {
-		// Half a line in the middle would be a broken chain.
-		return fmt.Errorf("cannot write journal: %w", errors.Join(err, j.f.Truncate(j.size)))
+		// Half a line in the middle would be a broken chain. The cut gives up
+		// what was reserved.
+		err = errors.Join(err, j.f.Truncate(j.size))
+		j.room = j.size
+		j.keepRoom()
+		return fmt.Errorf("cannot write journal: %w", err)
 	}
 	j.wrote(line, hash)
+	j.keepRoom()
 	return nil
+}
+
+// keepRoom reserves what the next records need, well before it is used up.
+func (j *Journal) keepRoom() {
+	if j.room-j.size > reserve/2 {
+		return
+	}
+	if j.full = allocate(j.f, j.size, reserve); j.full == nil {
+		j.room = j.size + reserve
+	}
+}
+
+// Room returns how many bytes of records can be written on a full disk, and why
+// it is not more: nil while the disk has room. It is an error, too, where the
+// filesystem cannot reserve.
+func (j *Journal) Room() (int64, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return max(j.room-j.size, 0), j.full
 }
 
 func (j *Journal) wrote(line []byte, hash string) {

@@ -217,6 +217,11 @@ func (h *Host) makeRun(dir string, rec runRecord) (*os.File, error) {
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(rec.Launch.Log), 0o750)
 	}
+	for _, name := range []string{startedFile, exitFile, reapedFile} {
+		if err == nil {
+			err = reserveRecord(filepath.Join(dir, name))
+		}
+	}
 	if err == nil {
 		err = writeRecord(filepath.Join(dir, runFile), rec)
 	}

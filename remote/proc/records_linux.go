@@ -63,7 +63,8 @@ func writeRecord(path string, v any) error {
 // written before the record is put in place.
 func writeBound(path string, record func(origin) any, written func()) error {
 	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	// Not emptied first: what it has of the disk, see reserveRecord, is kept.
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("cannot write record: %w", err)
 	}
@@ -75,6 +76,9 @@ func writeBound(path string, record func(origin) any, written func()) error {
 	if err == nil {
 		_, err = f.Write(append(data, '\n'))
 	}
+	if err == nil {
+		err = f.Truncate(int64(len(data)) + 1)
+	}
 	err = errors.Join(err, f.Sync(), f.Close())
 	written()
 	if err == nil {
@@ -84,6 +88,20 @@ func writeBound(path string, record func(origin) any, written func()) error {
 		return fmt.Errorf("cannot write record %q: %w", path, err)
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// recordRoom is more than a record of a start or an end needs.
+const recordRoom = 4096
+
+// reserveRecord takes the room on disk that writeRecord of path will need, so
+// that an end can be recorded on a full disk.
+func reserveRecord(path string) error {
+	f, err := os.OpenFile(path+".tmp", os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, recordRoom))
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 func readRecord(path string, v any) error {

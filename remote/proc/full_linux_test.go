@@ -1,0 +1,85 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"pipedeck/pipeline"
+)
+
+// With the state directory and the log on a full disk a worker runs on, its end
+// is recorded, and a start is refused with nothing started.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a small disk")
+	}
+	d := newDeck(t)
+	disk := filepath.Join(d.root, "disk")
+	if err := os.Mkdir(disk, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", disk, "tmpfs", 0, fmt.Sprintf("size=%d", 2<<20)); err != nil {
+		t.Skipf("cannot mount a small disk: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	o := d.options()
+	o.RunsDir = filepath.Join(disk, "runs")
+	h := New(o)
+	t.Cleanup(func() {
+		for _, id := range []string{"w-0-1", "w-0-2", "w-0-3"} {
+			_, _ = h.Signal(context.Background(), id, "SIGKILL", pipeline.ToSet)
+		}
+		h.Close()
+	})
+	l := d.launch("w-0-1", "trap 'exit 9' TERM; until test -e go; do echo noise; sleep 0.02; done; exit 7")
+	l.Log = filepath.Join(disk, "w-0.log")
+	start(t, h, l)
+	worker := seen(t, h).PID
+	filler, err := os.Create(filepath.Join(disk, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = filler.Write(make([]byte, 4096))
+	}
+	if err := filler.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := seen(t, h); got.State != pipeline.ProcRunning || got.PID != worker {
+		t.Errorf("on a full disk: %+v", got)
+	}
+	other := l
+	other.ID, other.Rank = "w-1-1", 1
+	if err := h.Start(context.Background(), other); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("start on a full disk: %v", err)
+	}
+	if got := seen(t, h); got.ID != "w-0-1" {
+		t.Errorf("after the refused start: %+v", got)
+	}
+	letGo(t, d)
+	if got := awaitState(t, h, pipeline.ProcExited); *got.Exit.Code != 7 {
+		t.Errorf("exit on a full disk: %+v", got.Exit)
+	}
+	dir := filepath.Join(o.RunsDir, "w", "0", "w-0-1")
+	await(t, "the shim to end", func() bool { return !locked(dir) })
+	if _, err := os.Stat(filepath.Join(dir, reapedFile)); err != nil {
+		t.Errorf("the last descendant's end is not recorded: %v", err)
+	}
+	if err := os.Remove(filler.Name()); err != nil {
+		t.Fatal(err)
+	}
+	l.ID = "w-0-2"
+	start(t, h, l)
+	awaitState(t, h, pipeline.ProcExited)
+}
