@@ -47,15 +47,26 @@ type Ledger struct {
 	fresh bool
 	aside string
 	agent string
+	// before is the run that the state directory was used for until now.
+	before string
 }
 
 // Open opens or makes the ledger at path and checks it. A database that is
 // broken is moved aside, never deleted, and a new one begins: see Fresh and
-// MovedAside. A ledger bound to something else is refused with a Problem.
+// MovedAside. That of another run of the same deck and store is kept beside it,
+// as ledger-RUN.db, and comes back with its run: see Before. A ledger bound to
+// something else is refused with a Problem.
 func Open(ctx context.Context, path string, b Binding) (*Ledger, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make the ledger's folder: %w", err)
 	}
+	if err := switchRun(ctx, path, b); err != nil {
+		return nil, err
+	}
+	return openOrRenew(ctx, path, b)
+}
+
+func openOrRenew(ctx context.Context, path string, b Binding) (*Ledger, error) {
 	l, err := open(ctx, path, b)
 	if err == nil {
 		return l, nil
@@ -121,7 +132,10 @@ func (l *Ledger) prepare(ctx context.Context, b Binding) error {
 	if _, err := l.write.ExecContext(ctx, schema); err != nil {
 		return fmt.Errorf("cannot prepare the ledger: %w", err)
 	}
-	return l.bind(ctx, b)
+	if err := l.bind(ctx, b); err != nil {
+		return err
+	}
+	return l.readBefore(ctx)
 }
 
 // check reads the whole database. It runs only when the last writer did not
@@ -181,4 +195,12 @@ func moveAside(path string) (string, error) {
 		}
 	}
 	return aside, nil
+}
+
+// putAside gives a database that is one closed file another name.
+func putAside(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return fmt.Errorf("cannot keep the ledger of another run: %w", err)
+	}
+	return nil
 }

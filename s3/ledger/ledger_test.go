@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -79,6 +80,65 @@ func TestForeignLedgerIsRefused(t *testing.T) {
 	_, err := ledger.Open(t.Context(), path, other)
 	if err == nil || !strings.Contains(err.Error(), `bucket "b"`) {
 		t.Errorf("err = %v, want a refusal that names bucket b", err)
+	}
+}
+
+// TestEachRunHasItsLedger switches forth and back, once with an interruption
+// at its worst moment.
+func TestEachRunHasItsLedger(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "ledger.db")
+	first, second := bound(), bound()
+	second.Run = "r2"
+	l := openAt(t, path)
+	row := ledger.Row{Output: "a/b", Key: "k", Stored: &ledger.Copy{Size: 7}}
+	if err := errors.Join(l.Save(row), l.SetMeta(ledger.MetaPaused, "1"), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	reopen := func(b ledger.Binding) *ledger.Ledger {
+		t.Helper()
+		l, err := ledger.Open(t.Context(), path, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	l = reopen(second)
+	_, known, err := l.Row(t.Context(), "a/b", "k")
+	paused, perr := l.Meta(t.Context(), ledger.MetaPaused)
+	if known || err != nil || perr != nil || paused != "1" || l.Before() != first.Run {
+		t.Errorf("the new run knows the old one's row: %v, %v; paused %q, %v; before %q", known, err, paused, perr, l.Before())
+	}
+	if err := errors.Join(l.Hold([]ledger.Held{{Dev: 1, Ino: 2, Size: 3, MTimeNS: 4, Run: first.Run}}), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	l = reopen(second)
+	h, ok, err := l.Held(t.Context(), 1, 2)
+	if l.Before() != "" || !ok || err != nil || h.Run != first.Run {
+		t.Errorf("before %q; held %+v, %v, %v", l.Before(), h, ok, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = reopen(first)
+	if _, known, err := l.Row(t.Context(), "a/b", "k"); !known || err != nil || l.Before() != "r2" {
+		t.Errorf("the old run came back without its row: %v, %v, before %q", known, err, l.Before())
+	}
+	if h, ok, err := l.Held(t.Context(), 1, 2); !ok || err != nil || h.Run != first.Run {
+		t.Errorf("held %+v, %v, %v", h, ok, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Killed between the two renames.
+	if err := os.Rename(path, filepath.Join(dir, "ledger-"+first.Run+".db")); err != nil {
+		t.Fatal(err)
+	}
+	l = reopen(first)
+	defer func() { _ = l.Close() }()
+	if _, known, err := l.Row(t.Context(), "a/b", "k"); !known || err != nil || l.Fresh() {
+		t.Errorf("an interrupted switch lost the ledger: %v, %v", known, err)
 	}
 }
 

@@ -66,6 +66,40 @@ func (l *Ledger) Samples(ctx context.Context, output string, visit func(id strin
 	return rows.Err()
 }
 
+// Elsewhere returns another key than key that is stored with the same sample
+// id, "" if there is none.
+func (l *Ledger) Elsewhere(ctx context.Context, output, sample, key string) (string, error) {
+	const query = `SELECT key FROM files WHERE output = (SELECT id FROM outputs WHERE name = ?)
+		AND sample = ? AND sample <> '' AND key <> ? AND s_size IS NOT NULL LIMIT 1`
+	var other []byte
+	err := l.read.QueryRowContext(ctx, query, output, sample, []byte(key)).Scan(&other)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", fmt.Errorf("cannot read sample %q from the ledger: %w", sample, err)
+	}
+	return string(other), nil
+}
+
+// Twins calls visit for sample ids that are stored under two keys or more, at
+// most limit of them.
+func (l *Ledger) Twins(ctx context.Context, output string, limit int, visit func(sample, one, other string)) error {
+	const query = `SELECT sample, min(key), max(key) FROM files WHERE output = (SELECT id FROM outputs WHERE name = ?)
+		AND sample <> '' AND s_size IS NOT NULL GROUP BY sample HAVING count(*) > 1 LIMIT ?`
+	rows, err := l.read.QueryContext(ctx, query, output, limit)
+	if err != nil {
+		return fmt.Errorf("cannot read sample ids from the ledger: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var sample string
+		var one, other []byte
+		if err := rows.Scan(&sample, &one, &other); err != nil {
+			return fmt.Errorf("cannot read sample ids from the ledger: %w", err)
+		}
+		visit(sample, string(one), string(other))
+	}
+	return rows.Err()
+}
+
 // Counts sums what is stored, by output name.
 func (l *Ledger) Counts(ctx context.Context) (map[string]Count, error) {
 	const query = `SELECT o.name, count(*), coalesce(sum(f.s_size), 0),

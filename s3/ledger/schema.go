@@ -19,12 +19,15 @@ CREATE TABLE IF NOT EXISTS outputs (id INTEGER PRIMARY KEY, name TEXT NOT NULL U
 CREATE TABLE IF NOT EXISTS manifests (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, entries INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS uploads (key BLOB NOT NULL, upload TEXT NOT NULL, at INTEGER NOT NULL,
   PRIMARY KEY (key, upload)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS held (dev INTEGER NOT NULL, ino INTEGER NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL,
+  run TEXT NOT NULL, PRIMARY KEY (dev, ino)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS files (
   output INTEGER NOT NULL, key BLOB NOT NULL, sample TEXT NOT NULL DEFAULT '', manifest INTEGER NOT NULL DEFAULT 0,
   s_size INTEGER, s_md5 BLOB, s_crc INTEGER, s_etag TEXT, s_dev INTEGER, s_ino INTEGER, s_mtime INTEGER, s_ctime INTEGER,
   p_phase INTEGER NOT NULL DEFAULT 0,
   p_size INTEGER, p_md5 BLOB, p_crc INTEGER, p_etag TEXT, p_dev INTEGER, p_ino INTEGER, p_mtime INTEGER, p_ctime INTEGER,
-  PRIMARY KEY (output, key)) WITHOUT ROWID;`
+  PRIMARY KEY (output, key)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS files_sample ON files (output, sample) WHERE sample <> '';`
 
 // bind writes the binding into a new ledger and refuses a foreign one.
 func (l *Ledger) bind(ctx context.Context, b Binding) error {

@@ -51,11 +51,13 @@ func (l *Ledger) SaveManifest(key string, rows []Row) error {
 
 // SetMeta writes one named value durably.
 func (l *Ledger) SetMeta(name, value string) error {
-	return l.submit(true, 1, func(ctx context.Context, tx *group) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES (?, ?)
-			ON CONFLICT (name) DO UPDATE SET value = excluded.value`, name, value)
-		return err
-	})
+	return l.submit(true, 1, func(ctx context.Context, tx *group) error { return tx.setMeta(ctx, name, value) })
+}
+
+func (g *group) setMeta(ctx context.Context, name, value string) error {
+	_, err := g.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES (?, ?)
+		ON CONFLICT (name) DO UPDATE SET value = excluded.value`, name, value)
+	return err
 }
 
 // AddUpload remembers a multipart upload until DropUpload.
@@ -191,10 +193,15 @@ func (l *Ledger) inTx(ctx context.Context, ops []op) error {
 	return nil
 }
 
-const upsert = `INSERT OR REPLACE INTO files (output, key, sample, manifest,
+const upsert = `INSERT INTO files (output, key, sample, manifest,
  s_size, s_md5, s_crc, s_etag, s_dev, s_ino, s_mtime, s_ctime,
  p_phase, p_size, p_md5, p_crc, p_etag, p_dev, p_ino, p_mtime, p_ctime)
- VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ ON CONFLICT (output, key) DO UPDATE SET sample = excluded.sample, manifest = excluded.manifest,
+ s_size = excluded.s_size, s_md5 = excluded.s_md5, s_crc = excluded.s_crc, s_etag = excluded.s_etag,
+ s_dev = excluded.s_dev, s_ino = excluded.s_ino, s_mtime = excluded.s_mtime, s_ctime = excluded.s_ctime,
+ p_phase = excluded.p_phase, p_size = excluded.p_size, p_md5 = excluded.p_md5, p_crc = excluded.p_crc, p_etag = excluded.p_etag,
+ p_dev = excluded.p_dev, p_ino = excluded.p_ino, p_mtime = excluded.p_mtime, p_ctime = excluded.p_ctime`
 
 func saveRows(rows []Row) func(context.Context, *group) error {
 	return func(ctx context.Context, g *group) error {

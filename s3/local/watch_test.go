@@ -44,11 +44,13 @@ func TestWatcher(t *testing.T) {
 	waitFor(t, w, Hint{root, "a", HintRemoved})
 	must(t, os.MkdirAll(filepath.Join(root, "new/deep"), 0o755))
 	waitFor(t, w, Hint{root, "new", HintDir})
+	must(t, w.Add(root)) // a rescan adds what came before its parent was watched
 	put(t, root, "new/deep/c", "x")
 	waitFor(t, w, Hint{root, "new/deep/c", HintWritten})
 	// A directory that is renamed goes on under its new name.
 	must(t, os.Rename(filepath.Join(root, "new"), filepath.Join(root, "newer")))
 	waitFor(t, w, Hint{root, "newer", HintDir})
+	must(t, w.Add(root))
 	put(t, root, "newer/deep/e", "x")
 	waitFor(t, w, Hint{root, "newer/deep/e", HintWritten})
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"pipedeck/pipeline"
-	"pipedeck/s3/local"
 )
 
 const (
@@ -47,7 +46,7 @@ func (m *Mover) finish(f *file, err error) {
 	case errors.Is(err, errNotYet):
 		f.next = m.opt.Clock().Add(f.out.spec.Every)
 		m.enqueue(f)
-	case errors.Is(err, local.ErrVanished), errors.Is(err, local.ErrNoDir):
+	case isGone(err):
 		m.vanish(f)
 	case errors.Is(err, errMismatch):
 		m.mismatch(f, err.Error())

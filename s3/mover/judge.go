@@ -68,12 +68,16 @@ type verdict struct {
 	done   bool
 	again  time.Time // when to judge again if not done
 	reason string
+	owner  string // the other run that it belongs to
 	err    error
 }
 
 // judge opens a file and asks its format.
 func (m *Mover) judge(ctx context.Context, f *file) verdict {
-	if f.row == nil {
+	m.mu.Lock()
+	unknown := f.row == nil
+	m.mu.Unlock()
+	if unknown {
 		if err := m.lookup(ctx, f); err != nil {
 			return verdict{err: err}
 		}
@@ -88,6 +92,9 @@ func (m *Mover) judge(ctx context.Context, f *file) verdict {
 		return verdict{err: err}
 	}
 	v := verdict{id: id, again: m.opt.Clock().Add(recheckIncomplete)}
+	if v.owner, v.err = m.ownerOf(ctx, f.out, id); v.owner != "" || v.err != nil {
+		return v
+	}
 	if f.unit != "" {
 		return m.judgeUnit(ctx, f, v)
 	}
@@ -172,7 +179,7 @@ func (m *Mover) judgeUnit(ctx context.Context, f *file, v verdict) verdict {
 // place puts a judged file into its state. Mover.mu is held.
 func (m *Mover) place(f *file, v verdict) {
 	switch {
-	case errors.Is(v.err, local.ErrVanished), errors.Is(v.err, local.ErrNoDir):
+	case isGone(v.err):
 		m.vanish(f)
 		return
 	case v.err != nil:
@@ -180,7 +187,12 @@ func (m *Mover) place(f *file, v verdict) {
 		return
 	}
 	f.setIdentity(v.id)
+	f.setOwner(v.owner)
 	f.odd, f.reason = false, v.reason
+	if v.owner != "" {
+		m.fail(f, fmt.Sprintf("it belongs to run %q; %s", v.owner, goBack(v.owner)), 0)
+		return
+	}
 	if !v.done {
 		f.complete = false
 		f.setState(stateWriting)

@@ -338,12 +338,17 @@ func (m *Mover) relook(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !ok {
-			continue
+		elsewhere, err := m.opt.Ledger.Elsewhere(ctx, f.out.name, f.sample, f.key)
+		if err != nil {
+			return err
 		}
 		m.mu.Lock()
 		if !f.dropped {
-			m.learn(f, row)
+			f.elsewhere = elsewhere
+			if ok {
+				m.learn(f, row)
+			}
+			m.identify(f)
 		}
 		m.mu.Unlock()
 	}

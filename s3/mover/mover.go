@@ -17,7 +17,6 @@ import (
 
 const (
 	metaActive = "active." // + stage
-	metaPaused = "paused"
 	// metaKnown says that what the bucket held was taken over into this ledger.
 	metaKnown = "known"
 
@@ -129,10 +128,13 @@ func (m *Mover) load(ctx context.Context) error {
 			o.active, o.alive = true, true
 		}
 	}
-	m.paused, m.known = metas[metaPaused] == "1", metas[metaKnown] == "1"
+	m.paused, m.known = metas[ledger.MetaPaused] == "1", metas[metaKnown] == "1"
 	m.gate.setPaused(m.paused)
 	if aside := m.opt.Ledger.MovedAside(); aside != "" {
 		m.note(pipeline.Warn, "the ledger was broken and is rebuilt from directory and bucket; the old one is at "+aside)
+	}
+	if err := m.inherit(ctx); err != nil {
+		return err
 	}
 	return m.loadCounts(ctx)
 }
@@ -143,11 +145,11 @@ func (m *Mover) loadCounts(ctx context.Context) error {
 		return err
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, o := range m.outputs {
 		o.stored = counts[o.name]
 	}
-	return nil
+	m.mu.Unlock()
+	return m.loadTwins(ctx)
 }
 
 // Run moves files until ctx ends, then waits until nothing is in flight.
@@ -227,7 +229,7 @@ func (m *Mover) Pause(_ context.Context, on bool) error {
 	if on {
 		value = "1"
 	}
-	if err := m.opt.Ledger.SetMeta(metaPaused, value); err != nil {
+	if err := m.opt.Ledger.SetMeta(ledger.MetaPaused, value); err != nil {
 		return fmt.Errorf("cannot pause uploads: %w", err)
 	}
 	m.mu.Lock()

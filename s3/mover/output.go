@@ -28,11 +28,12 @@ type output struct {
 	dir   string
 	roots []root
 
-	active   bool // the mover may touch it
-	alive    bool // processes of the stage live
-	files    map[string]*file
-	holders  map[string]int64 // placeholders on disk: key to ctime
-	left     map[string]bool  // keys that leave files during a discovery; nil outside of one
+	active  bool // the mover may touch it
+	alive   bool // processes of the stage live
+	files   map[string]*file
+	holders map[string]int64 // placeholders on disk: key to ctime
+	left    map[string]bool  // keys and ids that leave files during a discovery; nil outside of one
+	ids
 	tally    tally
 	stored   ledger.Count
 	scan     scanState
@@ -41,6 +42,14 @@ type output struct {
 	lastUnit time.Time
 	newest   time.Time
 	total    totals
+}
+
+// ids are the sample ids of an output's local files, and the ids that more than
+// one file has.
+type ids struct {
+	byID       map[string]*file
+	twins      map[string]*twins
+	twinsNoted int
 }
 
 // root is one directory of an output.
@@ -79,6 +88,8 @@ type totals struct {
 type tally struct {
 	files, bytes [states]int64
 	localStored  int64 // local files whose key is stored
+	done         int64 // complete local files whose key is not stored
+	foreign      int64 // local files of another run
 	inflight     int64 // requests in flight
 }
 
@@ -92,14 +103,6 @@ func (t *tally) localFiles() (n int64) {
 func (t *tally) localBytes() (n int64) {
 	for _, b := range t.bytes {
 		n += b
-	}
-	return n
-}
-
-// complete counts local files that were complete when last judged.
-func (t *tally) complete() (n int64) {
-	for s := stateWaiting; s < states; s++ {
-		n += t.files[s]
 	}
 	return n
 }
@@ -151,6 +154,11 @@ type file struct {
 	next     time.Time // not before
 	lastSent time.Time // of a growing file
 	unit     string    // marker format: directory below root
+	sample   string    // id, "" without one
+	// elsewhere is another stored key with this id.
+	elsewhere string
+	owner     string // the other run that it belongs to, "" if it is this one's
+	counted   bool   // in tally.done
 }
 
 func newOutput(st *spec.Stage, o *spec.Output, s *spec.Spec) *output {
@@ -186,6 +194,7 @@ func newArtifacts(s *spec.Spec) *output {
 
 func (o *output) reset() {
 	o.files, o.holders = map[string]*file{}, map[string]int64{}
+	o.ids = ids{byID: map[string]*file{}, twins: map[string]*twins{}}
 }
 
 func (o *output) isArtifacts() bool { return o.name == artifactsName }
@@ -258,6 +267,7 @@ func (f *file) setState(s state) {
 	f.state = s
 	t.files[s]++
 	t.bytes[s] += f.id.Size
+	f.recount()
 }
 
 // setIdentity replaces what is known of the file's content. Mover.mu is held.
@@ -277,6 +287,19 @@ func (f *file) setStored(on bool) {
 	} else {
 		f.out.tally.localStored--
 	}
+	f.recount()
+}
+
+// setOwner notes which other run the file belongs to. Mover.mu is held.
+func (f *file) setOwner(run string) {
+	if (f.owner != "") != (run != "") {
+		if run != "" {
+			f.out.tally.foreign++
+		} else {
+			f.out.tally.foreign--
+		}
+	}
+	f.owner = run
 }
 
 // add begins to count a file. Mover.mu is held.
@@ -288,7 +311,10 @@ func (o *output) add(f *file) {
 
 // drop ends counting a file: it is gone from the disk. Mover.mu is held.
 func (o *output) drop(f *file) {
+	o.unidentify(f, f.stored)
 	f.setStored(false)
+	f.setOwner("")
+	f.recount()
 	delete(o.files, f.key)
 	o.tally.files[f.state]--
 	o.tally.bytes[f.state] -= f.id.Size

@@ -35,6 +35,7 @@ func (m *Mover) Failures() []pipeline.Failure {
 	defer m.mu.Unlock()
 	var list []pipeline.Failure
 	for _, o := range m.outputs {
+		list = append(list, m.twinFailures(o)...)
 		if o.tally.files[stateFailed]+o.tally.files[stateMismatch]+o.tally.files[stateHeld] == 0 {
 			continue
 		}
@@ -92,7 +93,7 @@ func (m *Mover) reading(o *output, gate gateState, now time.Time) pipeline.Outpu
 	}
 	if m.known && o.scan.done {
 		r.DeletedLocalFiles = new(o.stored.Files - t.localStored)
-		r.DoneIDs = new(o.stored.IDs + max(0, t.complete()-t.localStored))
+		r.DoneIDs = new(o.doneIDs())
 		r.Coverage = m.quickCoverage(o)
 		r.Settled = m.isSettled(o)
 	}
@@ -147,9 +148,9 @@ func (m *Mover) stateOf(o *output, gate gateState, q *pipeline.Queue) (pipeline.
 	case q.OldestSeconds != nil && *q.OldestSeconds > backlogAge.Seconds():
 		return pipeline.OutputBacklog, "files come faster than they are uploaded"
 	case work > 0:
-		return pipeline.OutputRunning, o.scan.problem
+		return pipeline.OutputRunning, o.complaint()
 	default:
-		return pipeline.OutputIdle, o.scan.problem
+		return pipeline.OutputIdle, o.complaint()
 	}
 }
 

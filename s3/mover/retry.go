@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"pipedeck/pipeline"
+	"pipedeck/s3/local"
 )
 
 const (
@@ -35,6 +36,11 @@ func hintOf(err error) string {
 		return se.Hint
 	}
 	return ""
+}
+
+// isGone says that there is no such local file any more.
+func isGone(err error) bool {
+	return errors.Is(err, local.ErrVanished) || errors.Is(err, local.ErrNoDir)
 }
 
 func isMissing(err error) bool { return classOf(err) == pipeline.StoreMissing }

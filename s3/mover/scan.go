@@ -214,6 +214,7 @@ func (m *Mover) refresh(f *file, e local.Entry) {
 	f.changed = m.opt.Clock()
 	f.out.newest = later(f.out.newest, e.ID)
 	f.complete = false
+	f.recount()
 	if f.state == stateInFlight || f.state == stateSent {
 		return // looked at again when that has ended
 	}
@@ -234,7 +235,7 @@ func (m *Mover) discover(ctx context.Context, o *output, r *root, rel, key strin
 			m.absent(o, r, rel, err)
 		}
 		m.mu.Lock()
-		again = err == nil && o.left[key]
+		again = err == nil && (o.left[key] || f.sample != "" && o.left[f.sample])
 		o.left = nil
 		if _, known := o.files[key]; err == nil && !again && !known {
 			m.admit(f)
@@ -258,19 +259,30 @@ func (m *Mover) newFile(ctx context.Context, o *output, r *root, rel, key string
 	return f, m.lookup(ctx, f)
 }
 
-// lookup reads the ledger's row of a file that nobody else holds yet.
+// lookup reads the ledger's row of a file. Two may do so at once for a file that
+// was found odd at first; either's row is as good.
 func (m *Mover) lookup(ctx context.Context, f *file) error {
 	row, ok, err := m.opt.Ledger.Row(ctx, f.out.name, f.key)
 	if err != nil {
 		return err
 	}
-	if !ok {
-		row.Output, row.Key = f.out.name, f.key
-		if !f.out.isArtifacts() {
-			row.Sample, _ = f.out.spec.SampleID(f.rel)
+	sample, elsewhere := "", ""
+	if !f.out.isArtifacts() {
+		sample, _ = f.out.spec.SampleID(f.rel)
+	}
+	if sample != "" {
+		if elsewhere, err = m.opt.Ledger.Elsewhere(ctx, f.out.name, sample, f.key); err != nil {
+			return err
 		}
 	}
-	f.row = &row
+	if !ok {
+		row.Output, row.Key, row.Sample = f.out.name, f.key, sample
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f.row == nil {
+		f.row, f.sample, f.elsewhere = &row, sample, elsewhere
+	}
 	return nil
 }
 
@@ -284,6 +296,7 @@ func (m *Mover) admit(f *file) {
 	f.round = o.scan.round
 	o.add(f)
 	f.setStored(f.row.Stored != nil)
+	m.identify(f)
 	o.newest = later(o.newest, f.id)
 	m.judgeAgain(f)
 }
@@ -302,7 +315,7 @@ func (m *Mover) absent(o *output, r *root, rel string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f := o.files[key]
-	if errors.Is(err, local.ErrVanished) || errors.Is(err, local.ErrNoDir) {
+	if isGone(err) {
 		if f != nil && f.root == r && f.state != stateRemoving {
 			m.vanish(f)
 		}

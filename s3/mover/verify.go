@@ -285,7 +285,7 @@ func (m *Mover) stored(f *file, row ledger.Row) {
 	o := f.out
 	if f.row.Stored == nil {
 		o.stored.Files++
-		o.stored.IDs++
+		o.idStored(f)
 		o.stored.Bytes += row.Stored.Size
 	} else {
 		o.stored.Bytes += row.Stored.Size - f.row.Stored.Size

@@ -36,6 +36,7 @@ type world struct {
 	server *s3test.Server
 	mu     sync.Mutex
 	wrote  map[string][][]byte // every whole content that a path had, oldest first
+	runOf  map[string]string   // paths of another run than r1
 	hook   func(string)
 	m      *mover.Mover
 	ledger *ledger.Ledger
@@ -168,7 +169,13 @@ func (w *world) exists(rel string) bool {
 	return err == nil
 }
 
-func (w *world) key(rel string) string { return "pre/r1/hs/" + strings.TrimPrefix(rel, "out/") }
+func (w *world) key(rel string) string {
+	run := w.runOf[rel]
+	if run == "" {
+		run = "r1"
+	}
+	return "pre/" + run + "/hs/" + strings.TrimPrefix(rel, "out/")
+}
 
 // safe is the one invariant: a file may be gone only if the server holds its
 // bytes.
