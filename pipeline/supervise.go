@@ -74,7 +74,7 @@ func superviseOne(st *spec.Stage, rank int, w WorkerWant, seen LaunchSeen, ok bo
 		return w, &Duty{Rank: rank, Kind: DutyLaunch, Why: "start"}
 	}
 	if !ok {
-		if now.Before(w.NextAt) {
+		if waits(w, now) {
 			return w, nil
 		}
 		return w, &Duty{Rank: rank, Kind: DutyLaunch, Why: "recorded but never begun"}
@@ -86,7 +86,7 @@ func superviseOne(st *spec.Stage, rank int, w WorkerWant, seen LaunchSeen, ok bo
 		}
 		return w, nil
 	case ProcIntended:
-		if now.Sub(seen.StartedAt) < intentPatience {
+		if now.Sub(seen.StartedAt).Abs() < intentPatience {
 			return w, nil
 		}
 	case ProcNoExec:
@@ -113,12 +113,19 @@ func superviseEnded(st *spec.Stage, rank int, w WorkerWant, seen LaunchSeen, now
 	if seen.Stragglers > 0 {
 		return w, &Duty{Rank: rank, Kind: DutyReap, Why: strconv.Itoa(seen.Stragglers) + " left behind"}
 	}
-	if now.Before(w.NextAt) {
+	if waits(w, now) {
 		return w, nil
 	}
 	w.Restarts++
 	w = newLaunch(st.Name, rank, w)
 	return w, &Duty{Rank: rank, Kind: DutyLaunch, Why: "restart"}
+}
+
+// waits says whether a backoff lasts. One longer than any was made by a clock
+// that has been set back since.
+func waits(w WorkerWant, now time.Time) bool {
+	left := w.NextAt.Sub(now)
+	return left > 0 && left <= maxBackoff+maxBackoff/10
 }
 
 func newLaunch(stage string, rank int, w WorkerWant) WorkerWant {

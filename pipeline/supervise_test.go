@@ -57,6 +57,22 @@ func TestSuperviseOneWorker(t *testing.T) {
 				return w.Launch == "extract-0-2" && w.Restarts == 1 && w.NextAt.IsZero()
 			},
 		},
+		"a clock set back does not prolong the backoff": {
+			want: WorkerWant{Launch: "extract-0-1", Launches: 1, NextAt: now.Add(time.Hour)},
+			seen: &crashed,
+			duty: DutyLaunch,
+			then: func(w WorkerWant) bool { return w.Launch == "extract-0-2" },
+		},
+		"nor that of a launch that never began": {
+			want: WorkerWant{Launch: "extract-0-1", Launches: 1, NextAt: now.Add(time.Hour)},
+			duty: DutyLaunch,
+			then: func(w WorkerWant) bool { return w.Launch == "extract-0-1" },
+		},
+		"nor the patience with a start": {
+			want: WorkerWant{Launch: "extract-0-1", Launches: 1},
+			seen: &LaunchSeen{ID: "extract-0-1", State: ProcIntended, StartedAt: now.Add(time.Hour)},
+			then: func(w WorkerWant) bool { return w.NextAt.After(now) && w.Launches == 1 },
+		},
 		"leftovers end before a restart": {
 			want: WorkerWant{Launch: "extract-0-1", Launches: 1, NextAt: now},
 			seen: &left,

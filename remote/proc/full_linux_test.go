@@ -37,7 +37,7 @@ func TestFullDisk(t *testing.T) {
 	o.RunsDir = filepath.Join(disk, "runs")
 	h := New(o)
 	t.Cleanup(func() {
-		for _, id := range []string{"w-0-1", "w-0-2", "w-0-3"} {
+		for _, id := range []string{"w-0-1", "w-1-1"} {
 			_, _ = h.Signal(context.Background(), id, "SIGKILL", pipeline.ToSet)
 		}
 		h.Close()
@@ -79,7 +79,9 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(filler.Name()); err != nil {
 		t.Fatal(err)
 	}
-	l.ID = "w-0-2"
-	start(t, h, l)
-	awaitState(t, h, pipeline.ProcExited)
+	start(t, h, other) // the same launch, as a supervisor would
+	await(t, "the other worker's end", func() bool {
+		all, err := h.Observe(context.Background())
+		return err == nil && len(all) == 2 && all[1].State == pipeline.ProcExited
+	})
 }

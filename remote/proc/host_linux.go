@@ -193,7 +193,9 @@ func (h *Host) mayStart(req pipeline.Launch) (int64, error) {
 				"cannot start %q: %q still runs as process %d", req.ID, seen.ID, seen.PID)
 		}
 	}
-	if _, err := os.Lstat(h.runDir(req)); err == nil {
+	// A folder without an intent is of a start that was cut short before it
+	// started anything: it is used again.
+	if _, err := os.Lstat(filepath.Join(h.runDir(req), runFile)); err == nil {
 		return 0, pipeline.Problemf(pipeline.ProblemRefused, "", "cannot start %q: its run directory exists", req.ID)
 	}
 	return seq + 1, nil
