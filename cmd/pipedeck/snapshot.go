@@ -38,11 +38,18 @@ func (a *app) snapshot(ctx context.Context, watch string) error {
 			return pipeline.Problemf(pipeline.ProblemUsage, "for example --watch 2s", "cannot watch every %q: no interval", watch)
 		}
 	}
-	return a.withDeck(ctx, func(_ specFile, c *client.Client) error {
+	return a.withDeck(ctx, func(sf specFile, c *client.Client) error {
 		if interval > 0 {
 			return a.watch(ctx, c, interval)
 		}
 		s, err := c.Snapshot(ctx)
+		if client.Died(err) { // another is on its way
+			if c, err = a.connect(ctx, sf); err != nil {
+				return err
+			}
+			defer c.Close()
+			s, err = c.Snapshot(ctx)
+		}
 		if err != nil {
 			return err
 		}

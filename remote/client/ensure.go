@@ -32,7 +32,7 @@ func Ensure(ctx context.Context, opts EnsureOptions) (*Client, error) {
 			return nil, err
 		}
 	}
-	if err == nil || !errors.Is(err, ErrNoAgent) {
+	if err == nil || !errors.Is(err, ErrNoAgent) && !Died(err) {
 		return c, err
 	}
 	wait, cancel := context.WithTimeout(ctx, opts.Wait)

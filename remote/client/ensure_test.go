@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -232,6 +233,32 @@ func TestEnsurePassesOnThatSpawnFailed(t *testing.T) {
 	if _, err := client.Ensure(t.Context(), opts); !errors.Is(err, want) {
 		t.Errorf("got %v, want %v", err, want)
 	}
+}
+
+// An agent that dies while it is asked is like none: the next one is awaited.
+func TestEnsureOutlivesADyingAgent(t *testing.T) {
+	t.Parallel()
+	opts := ensureOptions(t, "agent")
+	if err := agent.PrepareStateDir(opts.State.Dir); err != nil {
+		t.Fatal(err)
+	}
+	dying, err := net.Listen("unix", opts.State.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		conn, err := dying.Accept()
+		if err == nil {
+			_, _ = conn.Read(make([]byte, 1)) // unread bytes make the close a reset
+			_ = conn.Close()
+		}
+		_ = dying.Close()
+	}()
+	c, err := client.Ensure(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
 }
 
 func TestEnsureReportsAnAgentThatNeverComes(t *testing.T) {

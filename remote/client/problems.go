@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -27,6 +28,20 @@ var (
 	// ErrDenied means that the agent or the system refuses this user.
 	ErrDenied = errors.New("permission denied")
 )
+
+// Died says that an agent ended while it was asked: it had accepted the
+// connection and then cut it. Its keeper starts another.
+func Died(err error) bool {
+	if !errors.Is(err, ErrLink) {
+		return false
+	}
+	for _, cut := range []error{syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, cut) {
+			return true
+		}
+	}
+	return false
+}
 
 // transportProblem explains an error below HTTP.
 func transportProblem(where string, err error) error {
