@@ -80,6 +80,16 @@ func (d *decision) decide() error {
 		"no plan is known for this verb")
 }
 
+// CanPlan says whether a plan is known for a verb.
+func CanPlan(v Verb) bool {
+	switch v {
+	case VerbStart, VerbStop, VerbRestart, VerbSettle, VerbPause, VerbResume, VerbPush:
+		return true
+	case VerbKill, VerbWipe, VerbPivot:
+	}
+	return false
+}
+
 func (d *decision) usage(hint, format string, args ...any) error {
 	what := string(d.in.Verb)
 	if d.in.Target != "" {

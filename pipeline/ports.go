@@ -319,6 +319,7 @@ type LogRequest struct {
 	Tail   int           `json:"tail"`
 	Wait   time.Duration `json:"wait"`
 	Limit  int           `json:"limit"` // bytes; 0 = 256 KiB
+	Lines  bool          `json:"lines"` // with Cursor: end where a line ends, except at the newest byte
 }
 
 // Places in a log that are known without reading it.

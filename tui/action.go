@@ -15,8 +15,11 @@ type actionView struct {
 	top    int
 }
 
-func (v *actionView) scope() scope                   { return inView }
-func (v *actionView) scroll(_ *ui, m move, page int) { v.top = m.offset(v.top, 1<<16, page) }
+func (v *actionView) scope() scope { return inView }
+func (v *actionView) scroll(_ *ui, m move, page int) []effect {
+	v.top = m.offset(v.top, 1<<16, page)
+	return nil
+}
 
 // applied takes the agent's answer to a confirmed plan.
 func (m *model) applied(msg appliedMsg) []effect {

@@ -24,17 +24,20 @@ func zoom(m *model) []effect {
 }
 
 // scroll moves what is on top: the view, or on the board the focused pane.
-func (m *model) scroll(mv move) {
+func (m *model) scroll(mv move) []effect {
 	page := max(1, m.size.h-4)
 	if s, ok := m.ui.top().(scroller); ok {
-		s.scroll(&m.ui, mv, page)
-		return
+		return s.scroll(&m.ui, mv, page)
 	}
-	if m.ui.top() != nil {
-		return
+	if m.ui.top() == nil {
+		m.scrollPane(mv, page/2)
 	}
+	return nil
+}
+
+func (m *model) scrollPane(mv move, page int) {
 	if m.ui.focus == paneEvents {
-		m.scrollEvents(mv, page/2)
+		m.scrollEvents(mv, page)
 		return
 	}
 	rows := m.board().rows
@@ -47,16 +50,15 @@ func (m *model) scroll(mv move) {
 			at = i
 		}
 	}
-	m.ui.choose(rows[mv.offset(at, len(rows)-1, page/2)])
+	m.ui.choose(rows[mv.offset(at, len(rows)-1, page)])
 }
 
 // scrollEvents moves through the events; the newest is on top, so down goes
 // back in time and "end" returns to the newest.
 func (m *model) scrollEvents(mv move, page int) {
 	last := max(0, len(shownEvents(&m.ui))-1)
-	if mv == moveEnd || mv == moveTop {
-		m.ui.back = 0
-		return
+	if mv == moveEnd {
+		mv = moveTop // the newest
 	}
 	m.ui.back = mv.offset(m.ui.back, last, page)
 }
@@ -71,7 +73,13 @@ func (m *model) chosen() (row, bool) {
 	return row{}, false
 }
 
-func hasRow(m *model) string {
+func hasDetail(m *model) string {
+	if m.ui.focus == paneEvents {
+		if m.ui.chosenEvent() == nil {
+			return "no event is chosen"
+		}
+		return ""
+	}
 	if _, ok := m.chosen(); !ok {
 		return "no row is chosen"
 	}
@@ -85,11 +93,6 @@ func hasWorker(m *model) string {
 	return ""
 }
 
-func openDetail(m *model) []effect {
-	m.ui.open(&detailView{key: m.ui.selected})
-	return nil
-}
-
 func openLog(m *model) []effect {
 	r, _ := m.chosen()
 	return m.showLog(r.worker.ID)
@@ -99,12 +102,7 @@ func (m *model) showLog(worker string) []effect {
 	m.logGen++
 	v := newLogView(worker, m.logGen)
 	m.ui.open(v)
-	return []effect{v.read()}
-}
-
-func openFailures(m *model) []effect {
-	m.ui.open(&failuresView{})
-	return nil
+	return []effect{v.ask(partEnd)}
 }
 
 func openHelp(m *model) []effect {
@@ -120,26 +118,72 @@ func openHelp(m *model) []effect {
 	return nil
 }
 
+// askFilter asks for the filter of the focused pane. Each pane has its own.
 func askFilter(m *model) []effect {
-	before := m.ui.filter
-	m.ui.focus = paneEvents
+	pane := m.ui.focus
+	set := func(m *model, text string) {
+		m.ui.filters[pane] = text
+		if pane == paneEvents {
+			m.ui.back = 0
+		}
+		m.ui.reselect(m.board().rows)
+	}
 	m.ui.prompt = &prompt{
-		label: "filter events: ", text: before,
-		live:  func(m *model, text string) { m.ui.filter, m.ui.back = text, 0 },
-		done:  func(m *model, text string) []effect { m.ui.filter = text; return nil },
-		abort: func(m *model) { m.ui.filter = "" },
+		label: "filter " + pane.name() + ": ", text: m.ui.filters[pane],
+		live:  set,
+		done:  func(m *model, text string) []effect { set(m, text); return nil },
+		abort: func(m *model) { set(m, "") },
 	}
 	return nil
 }
 
-func copyRow(m *model) []effect {
-	r, _ := m.chosen()
-	var text strings.Builder
-	for _, s := range workerLine(cellInput{b: m.board(), u: &m.ui, r: r, top: 1}, columns(24, sparkMin, 9)) {
-		text.WriteString(s.text)
+// copyMost bounds what is copied, in bytes: terminals drop longer texts.
+const copyMost = 74_000
+
+// copyText hands text to the terminal's clipboard.
+func (m *model) copyText(what, text string) []effect {
+	note := "copied " + what + " (needs a terminal that takes OSC 52)"
+	if len(text) > copyMost {
+		text = text[:copyMost]
+		note = "copied the first 74 kB of " + what
 	}
-	m.ui.say(plain, "copied the row (needs a terminal that takes OSC 52)")
-	return []effect{copyEffect{strings.Join(strings.Fields(text.String()), " ")}}
+	m.ui.say(plain, note)
+	return []effect{copyEffect{text}}
+}
+
+// copyChosen copies what is chosen in the focused pane.
+func copyChosen(m *model) []effect {
+	if m.ui.focus == paneEvents {
+		e := m.ui.chosenEvent()
+		if e == nil {
+			m.ui.say(warn, "no event is chosen")
+			return nil
+		}
+		return m.copyText("the event", e.At.UTC().Format(time.RFC3339)+" "+string(e.Level)+" "+e.Source+" "+eventText(*e))
+	}
+	b := m.board()
+	if m.ui.focus == paneStore {
+		return m.copyText("the S3 figures", linesText(storePane(b, &m.ui, size{100, 40})))
+	}
+	r, ok := m.chosen()
+	if !ok {
+		m.ui.say(warn, "no row is chosen")
+		return nil
+	}
+	text := linesText([]line{workerLine(cellInput{b: b, u: &m.ui, r: r, top: 1}, columns(24, sparkMin, 9))})
+	return m.copyText("the row", strings.Join(strings.Fields(text), " "))
+}
+
+// linesText is what lines say, without their looks.
+func linesText(lines []line) string {
+	var out strings.Builder
+	for _, l := range lines {
+		for _, s := range l {
+			out.WriteString(s.text)
+		}
+		out.WriteByte('\n')
+	}
+	return out.String()
 }
 
 func askUploads(m *model) []effect {
@@ -165,12 +209,13 @@ func retryFiles(m *model) []effect {
 	return []effect{retryFilesEffect{}}
 }
 
-func (m *model) retried(err error) {
+func (m *model) retried(err error) []effect {
 	if err != nil {
 		m.ui.say(bad, problemText(err))
-		return
+		return nil
 	}
 	m.ui.say(plain, "the agent tries failed files now")
+	return []effect{failuresEffect{}}
 }
 
 func freeze(m *model) []effect {
@@ -222,7 +267,7 @@ func goBack(m *model) []effect {
 		m.ui.close()
 		return nil
 	}
-	m.ui.filter, m.ui.zoom, m.ui.back = "", false, 0
+	m.ui.filters[m.ui.focus], m.ui.zoom, m.ui.back = "", false, 0
 	m.ui.note = note{}
 	return nil
 }

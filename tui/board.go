@@ -22,7 +22,8 @@ type board struct {
 	stale   bool // the link is down: all values are old
 	oldGPU  bool // the GPU readings are old though the link lives
 	oldHost bool
-	rows    []row
+	all     []row // every row, in the order of the GPUs
+	rows    []row // those that the operator looks at, in the order asked for
 	outputs []namedOutput
 }
 
@@ -72,7 +73,8 @@ func newBoard(in input, now time.Time) board {
 	b.stale = in.link.State != pipeline.LinkLive && in.link.State != pipeline.LinkSlow
 	b.oldGPU = b.stale || tooOld(b.node.GPUSource.AgeSeconds)
 	b.oldHost = b.stale || tooOld(b.node.Host.AgeSeconds)
-	b.rows = joinRows(b.node)
+	b.all = joinRows(b.node)
+	b.rows = b.all
 	for _, s := range b.node.Stages {
 		for _, o := range s.Outputs {
 			b.outputs = append(b.outputs, namedOutput{s.Name + "/" + o.Name, s.Name, o})
@@ -165,7 +167,7 @@ func workerRow(w *pipeline.WorkerSnapshot, g *pipeline.GPUSnapshot) row {
 		r.word += " " + strconv.Itoa(*w.ExitCode)
 	}
 	r.reason = deref(w.StateReason)
-	if r.reason == "" && r.weight == broken {
+	if r.reason == "" && r.weight == broken && w.ExitCode != nil {
 		r.reason = deref(w.ExitReason)
 	}
 	if g != nil {

@@ -43,12 +43,22 @@ type (
 		err    error
 	}
 	logMsg struct {
-		gen   int
-		chunk pipeline.LogChunk
-		err   error
+		gen, seq int
+		part     logPart
+		chunk    pipeline.LogChunk
+		err      error
 	}
-	retriedMsg struct{ err error }
-	crashMsg   struct{ crash *CrashError }
+	retriedMsg  struct{ err error }
+	failuresMsg struct {
+		list []pipeline.Failure
+		err  error
+	}
+	describedMsg struct {
+		worker string
+		detail pipeline.WorkerDetail
+		err    error
+	}
+	crashMsg struct{ crash *CrashError }
 )
 
 // How often the console looks at the Source: the screen changes at most about
@@ -113,6 +123,16 @@ func (d doer) one(e effect) tea.Cmd {
 		return d.ask(waitLimit+askLimit, func(ctx context.Context) tea.Msg { return d.follow(ctx, e) })
 	case logEffect:
 		return d.ask(waitLimit+askLimit, func(ctx context.Context) tea.Msg { return d.readLog(ctx, e) })
+	case failuresEffect:
+		return d.ask(askLimit, func(ctx context.Context) tea.Msg {
+			list, err := d.deck.Failures(ctx)
+			return failuresMsg{list, err}
+		})
+	case describeEffect:
+		return d.ask(askLimit, func(ctx context.Context) tea.Msg {
+			w, err := d.deck.Describe(ctx, e.worker)
+			return describedMsg{e.worker, w, err}
+		})
 	case retryFilesEffect:
 		return d.ask(askLimit, func(ctx context.Context) tea.Msg { return retriedMsg{d.deck.Retry(ctx)} })
 	}
@@ -128,14 +148,14 @@ func (d doer) follow(ctx context.Context, e followEffect) tea.Msg {
 }
 
 func (d doer) readLog(ctx context.Context, e logEffect) tea.Msg {
-	if e.req.Cursor != "" {
+	if e.part == partFollow {
 		pause(ctx, pauseLog)
 	}
 	c, err := d.deck.Log(ctx, e.req)
 	if err != nil {
 		pause(ctx, pauseAfter)
 	}
-	return logMsg{e.gen, c, err}
+	return logMsg{gen: e.gen, seq: e.seq, part: e.part, chunk: c, err: err}
 }
 
 // poll waits for news from the Source, not too often and not too long.

@@ -3,7 +3,6 @@ package tui
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,24 +10,153 @@ import (
 	"pipedeck/pipeline"
 )
 
-// detailView shows all that is known of one row of the workers pane.
+// detailView shows all that is known of one row of the workers pane. How the
+// worker was started is asked of the agent.
 type detailView struct {
-	key string
-	top int
+	key    string
+	top    int
+	detail *pipeline.WorkerDetail
+	err    string
+	asked  time.Time
 }
+
+// detailEvery is how often an open detail view asks the agent again.
+const detailEvery = 5 * time.Second
 
 func (v *detailView) scope() scope { return inView }
 
-func (v *detailView) scroll(_ *ui, m move, page int) { v.top = m.offset(v.top, 1<<16, page) }
+func (v *detailView) scroll(_ *ui, m move, page int) []effect {
+	v.top = m.offset(v.top, 1<<16, page)
+	return nil
+}
+
+func openDetail(m *model) []effect {
+	if m.ui.focus == paneEvents {
+		e := m.ui.chosenEvent()
+		m.ui.open(&textView{title: "event of " + e.Source + ", " + e.At.UTC().Format(time.DateTime) + "Z", text: eventText(*e)})
+		return nil
+	}
+	v := &detailView{key: m.ui.selected}
+	m.ui.open(v)
+	return v.watch(m, m.board())
+}
+
+// watch asks again now and then: a restart changes what is shown.
+func (v *detailView) watch(m *model, b board) []effect {
+	for _, r := range b.rows {
+		if r.key == v.key && r.worker != nil && m.linked() == "" && m.ui.now.Sub(v.asked) >= detailEvery {
+			v.asked = m.ui.now
+			return []effect{describeEffect{r.worker.ID}}
+		}
+	}
+	return nil
+}
+
+func (m *model) described(msg describedMsg) {
+	for _, o := range m.ui.views {
+		if v, ok := o.(*detailView); ok && v.key == msg.worker {
+			v.err = ""
+			if msg.err != nil {
+				v.err = problemText(msg.err)
+				continue
+			}
+			v.detail = &msg.detail
+		}
+	}
+}
 
 func (v *detailView) draw(b board, u *ui, sz size) []line {
 	title := rowOf(ident, left(" "+clean(v.key), sz.w))
 	for _, r := range b.rows {
 		if r.key == v.key {
-			return append([]line{title}, window(detailLines(b, u, r, sz.w), &v.top, sz.h-1)...)
+			return append([]line{title}, window(v.lines(b, u, r, sz.w), &v.top, sz.h-1)...)
 		}
 	}
 	return []line{title, rowOf(dim, "  not there any more")}
+}
+
+func (v *detailView) lines(b board, u *ui, r row, w int) []line {
+	out := detailLines(b, u, r, w)
+	if r.worker == nil {
+		return out
+	}
+	if e := lastTrouble(u, r.worker.ID); e != nil {
+		out = append(out, nil, field("last trouble", utc(e.At)+"Z  "+string(e.Level)))
+		out = append(out, wrapped("", eventText(*e), w)...)
+	}
+	out = append(out, nil, rowOf(bold, "How it was started"))
+	if v.err != "" {
+		out = append(out, wrapped("", v.err, w)...)
+	}
+	if v.detail == nil {
+		return out
+	}
+	return append(out, startLines(*v.detail, w)...)
+}
+
+// lastTrouble is the newest warning or error of a worker.
+func lastTrouble(u *ui, worker string) *pipeline.Event {
+	for i := len(u.events.list) - 1; i >= 0; i-- {
+		if e := &u.events.list[i]; e.Source == worker && (e.Level == pipeline.Warn || e.Level == pipeline.Error) {
+			return e
+		}
+	}
+	return nil
+}
+
+// startLines is the command, environment and launch of a worker.
+func startLines(d pipeline.WorkerDetail, w int) []line {
+	out := wrapped("command", shellText(d.Command), w)
+	out = append(out, wrapped("directory", d.Dir, w)...)
+	for i, e := range d.Env {
+		name := "environment"
+		if i > 0 {
+			name = ""
+		}
+		text := e.Name + "=" + e.Value
+		if e.Masked {
+			text += "  (not shown)"
+		}
+		out = append(out, wrapped(name, text, w)...)
+	}
+	gpus := make([]string, 0, len(d.GPUs))
+	for _, g := range d.GPUs {
+		gpus = append(gpus, fmt.Sprintf("%d (%s) slot %d", g.Index, g.UUID, g.Slot))
+	}
+	out = append(out,
+		field("GPU slots", cmp.Or(strings.Join(gpus, ", "), none)),
+		field("shard", fmt.Sprintf("rank %d of %d", d.Rank, d.World)),
+		field("launch", fmt.Sprintf("%s, number %d", d.Launch, d.Launches)))
+	last := none
+	if e := d.LastExit; e != nil {
+		last = "code " + opt(e.Code, strconv.Itoa) + strings.TrimRight("  "+e.Signal, " ") + "  at " + e.At.UTC().Format(time.DateTime) + "Z"
+		if e.OOM {
+			last += "  out of memory"
+		}
+	}
+	return append(out, field("last exit", last))
+}
+
+// shellText writes an argument vector so that a shell reads it as it is.
+func shellText(argv []string) string {
+	out := make([]string, len(argv))
+	for i, a := range argv {
+		out[i] = a
+		if a == "" || strings.ContainsAny(a, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
+			out[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// wrapped is a field whose value may take several lines.
+func wrapped(name, value string, w int) []line {
+	var out []line
+	for _, s := range wrap(value, max(20, w-16)) {
+		out = append(out, field(name, s))
+		name = ""
+	}
+	return out
 }
 
 // window returns the h lines from *top on, and keeps *top within the text.
@@ -44,9 +172,7 @@ func field(name, value string) line {
 func detailLines(b board, u *ui, r row, w int) []line {
 	out := []line{{txt(dim, left("state", 16)), txt(r.weight.look(), strings.TrimSpace(r.weight.mark()+" "+old(b.stale, r.word)))}}
 	if r.reason != "" {
-		for _, s := range wrap(r.reason, max(20, w-16)) {
-			out = append(out, field("", s))
-		}
+		out = append(out, wrapped("", r.reason, w)...)
 	}
 	if r.worker != nil {
 		out = append(out, workerFields(b, *r.worker)...)
@@ -78,10 +204,18 @@ func workerFields(b board, w pipeline.WorkerSnapshot) []line {
 		field("done", old(b.stale, opt(w.Done, count))+" of "+opt(w.Total, count)),
 		field("samples/s", strings.TrimSpace(rate+"  "+deref(w.RateReason))),
 		field("last output", when(w.LastOutputAt)),
-		field("exit code", strings.TrimSpace(opt(w.ExitCode, strconv.Itoa)+"  "+deref(w.ExitReason))),
+		field("exit code", exitText(w)),
 		field("GPU memory", old(b.stale, opt(w.GPUMemBytes, bytesText))),
 		field("log", w.Log+"   (l opens it)"),
 	}
+}
+
+// exitText is how a worker ended; of one that lives there is nothing to say.
+func exitText(w pipeline.WorkerSnapshot) string {
+	if w.ExitCode == nil && w.PID != nil {
+		return none
+	}
+	return strings.TrimSpace(opt(w.ExitCode, strconv.Itoa) + "  " + deref(w.ExitReason))
 }
 
 func gpuFields(b board, g pipeline.GPUSnapshot) []line {
@@ -117,35 +251,4 @@ func chartLine(u *ui, name, series string, w int) line {
 	n := max(8, min(historyKeep, w-32))
 	scale := fmt.Sprintf(" 0-%s, %s", rateText(top), lasting(float64(n)*historyStep.Seconds()))
 	return line{txt(dim, left(name, 16)), span{text: spark(s, n, top, u.ascii), look: accent}, txt(dim, scale)}
-}
-
-// failuresView lists what went wrong: outputs with failed or quarantined
-// files, and the warnings and errors among the events.
-type failuresView struct{ top int }
-
-func (v *failuresView) scope() scope { return inFailures }
-
-func (v *failuresView) scroll(_ *ui, m move, page int) { v.top = m.offset(v.top, 1<<16, page) }
-
-func (v *failuresView) draw(b board, u *ui, sz size) []line {
-	var out []line
-	for _, o := range b.outputs {
-		n, q := deref(o.FailedFiles), deref(o.QuarantinedFiles)
-		if n == 0 && q == 0 && outputWeight(o.State) < alarming {
-			continue
-		}
-		out = append(out,
-			line{txt(bad, o.name), txt(plain, fmt.Sprintf("  %s  failed %s  quarantined %s", o.State, count(n), count(q)))},
-			rowOf(dim, "    "+cmp.Or(deref(o.StateReason), "no reason given")))
-	}
-	if len(out) == 0 {
-		out = append(out, rowOf(plain, "  no failed or quarantined files"))
-	}
-	out = append(out, nil, rowOf(bold, "Warnings and errors, newest first"))
-	for _, e := range slices.Backward(u.events.list) {
-		if e.Level == pipeline.Warn || e.Level == pipeline.Error {
-			out = append(out, eventLine(e))
-		}
-	}
-	return append([]line{rowOf(ident, left(" Failures", sz.w))}, window(out, &v.top, sz.h-1)...)
 }

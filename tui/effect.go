@@ -23,11 +23,16 @@ type (
 	}
 	// followEffect waits for news of an action.
 	followEffect struct{ action string }
-	// logEffect reads on in a worker's log for the view numbered gen.
+	// logEffect reads a part of a worker's log for the view numbered gen.
 	logEffect struct {
-		req pipeline.LogRequest
-		gen int
+		req      pipeline.LogRequest
+		gen, seq int
+		part     logPart
 	}
+	// failuresEffect lists the files with trouble.
+	failuresEffect struct{}
+	// describeEffect asks how a worker was started.
+	describeEffect struct{ worker string }
 	// retryFilesEffect has failed files tried now.
 	retryFilesEffect struct{}
 	copyEffect       struct{ text string }
@@ -43,3 +48,5 @@ func (followEffect) effect()     {}
 func (logEffect) effect()        {}
 func (retryFilesEffect) effect() {}
 func (copyEffect) effect()       {}
+func (failuresEffect) effect()   {}
+func (describeEffect) effect()   {}

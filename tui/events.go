@@ -9,8 +9,8 @@ import (
 
 func eventsTitle(_ board, u *ui) string {
 	title := "Events"
-	if u.filter != "" {
-		title += "   /" + u.filter
+	if f := u.filters[paneEvents]; f != "" {
+		title += "   /" + f
 	}
 	if u.back > 0 {
 		title += fmt.Sprintf("   paused, %d newer, G = newest", u.back)
@@ -20,16 +20,26 @@ func eventsTitle(_ board, u *ui) string {
 
 // shownEvents are the events that pass the filter, oldest first.
 func shownEvents(u *ui) []pipeline.Event {
-	if u.filter == "" {
+	f := u.filters[paneEvents]
+	if f == "" {
 		return u.events.list
 	}
 	var out []pipeline.Event
 	for _, e := range u.events.list {
-		if strings.Contains(strings.ToLower(string(e.Level)+" "+e.Source+" "+e.Text), strings.ToLower(u.filter)) {
+		if contains(f, string(e.Level), e.Source, e.Text, e.Action) {
 			out = append(out, e)
 		}
 	}
 	return out
+}
+
+// chosenEvent is the event on top of the pane; scrolling chooses another.
+func (u *ui) chosenEvent() *pipeline.Event {
+	list := shownEvents(u)
+	if i := len(list) - 1 - u.back; i >= 0 {
+		return &list[i]
+	}
+	return nil
 }
 
 // eventsPane draws the newest events, the newest first.
@@ -37,12 +47,19 @@ func eventsPane(u *ui, sz size) []line {
 	list := shownEvents(u)
 	var out []line
 	for i := len(list) - 1 - u.back; i >= 0 && len(out) < sz.h; i-- {
-		out = append(out, eventLine(list[i]))
+		l := eventLine(list[i])
+		if len(out) == 0 && u.focus == paneEvents {
+			l = l.fit(sz.w)
+			for j := range l {
+				l[j].look = chosen
+			}
+		}
+		out = append(out, l)
 	}
 	if len(out) == 0 && sz.h > 0 {
 		text := "none yet"
-		if u.filter != "" {
-			text = "none match /" + u.filter
+		if f := u.filters[paneEvents]; f != "" {
+			text = "none match /" + f
 		}
 		out = append(out, rowOf(dim, "  "+text))
 	}
@@ -51,15 +68,8 @@ func eventsPane(u *ui, sz size) []line {
 
 func eventLine(e pipeline.Event) line {
 	l := map[pipeline.Level]look{pipeline.Warn: warn, pipeline.Error: bad}[e.Level]
-	text := e.Text
-	if e.Count > 1 {
-		text += fmt.Sprintf("  x%d", e.Count)
-	}
-	if e.Action != "" {
-		text += "  #" + e.Action
-	}
 	return line{
 		txt(dim, utc(e.At)+" "), txt(l, left(strings.ToUpper(clean(string(e.Level))), 6)),
-		txt(plain, left(clean(e.Source), 11)+" "), txt(plain, text),
+		txt(plain, left(clean(e.Source), 11)+" "), txt(plain, eventText(e)),
 	}
 }

@@ -48,6 +48,43 @@ func (d *fakeDeck) Log(_ context.Context, req pipeline.LogRequest) (pipeline.Log
 	return d.log(req)
 }
 
+func (d *fakeDeck) Failures(context.Context) ([]pipeline.Failure, error) {
+	d.calls.Add(1)
+	return exampleFailures(), nil
+}
+
+func (d *fakeDeck) Describe(_ context.Context, worker string) (pipeline.WorkerDetail, error) {
+	d.calls.Add(1)
+	return exampleDetail(worker), nil
+}
+
+func exampleFailures() []pipeline.Failure {
+	return []pipeline.Failure{
+		{
+			Output: "extract/hidden_states", Path: "rank0/hs_000412807.safetensors", Kind: pipeline.FailureUpload,
+			Reason: "PUT answered 503 SlowDown 6 times", Since: t0().Add(-90 * time.Second), NextTry: new(t0().Add(41 * time.Second)),
+		},
+		{
+			Output: "extract/hidden_states", Path: "rank3/hs_000000012.safetensors", Kind: pipeline.FailureMismatched,
+			Reason: "another object has its key: 16,384 bytes there, 16,512 here; compare both and remove the wrong one", Since: t0().Add(-2 * time.Hour),
+		},
+		{
+			Output: "extract/hidden_states", Path: "rank1/hs_000077.safetensors", Kind: pipeline.FailureQuarantined,
+			Reason: "not a safetensors file: the header ends in the middle", Since: t0().Add(-3 * time.Minute),
+		},
+	}
+}
+
+func exampleDetail(worker string) pipeline.WorkerDetail {
+	return pipeline.WorkerDetail{
+		ID: worker, Rank: 2, World: 4, Launch: "extract-2-3", Launches: 3,
+		Command: []string{"python3", "extract.py", "--rank", "2", "--prompt", "two words", "--api-key", "******"},
+		Env:     []pipeline.EnvValue{{Name: "CUDA_VISIBLE_DEVICES", Value: "2"}, {Name: "HF_TOKEN", Value: "******", Masked: true}},
+		Dir:     "/workspace", GPUs: []pipeline.GPURef{{Index: 2, UUID: "GPU-00000002"}}, PID: new(4713), StartedAt: new(t0().Add(-time.Hour)),
+		Restarts: 1, LastExit: &pipeline.Exit{Code: new(137), Signal: "SIGKILL", OOM: true, At: t0().Add(-time.Hour)}, Log: "/workspace/.pipedeck/logs/extract-2.log",
+	}
+}
+
 func (d *fakeDeck) Retry(context.Context) error {
 	d.calls.Add(1)
 	return nil

@@ -44,6 +44,7 @@ func scenes() map[string]scene {
 	for _, l := range []pipeline.LinkState{pipeline.LinkSlow, pipeline.LinkStale, pipeline.LinkLost} {
 		s := mixed(8)
 		s.in.link = pipeline.Link{State: l, AgeSeconds: new(34.2), Reason: new("no answer")}
+		s.in.snap.At = t0().Add(-34200 * time.Millisecond)
 		s.in.retryIn = 5 * time.Second
 		out["link_"+string(l)] = s
 	}
@@ -309,7 +310,6 @@ func hostile() scene {
 	o.Name, o.State, o.StateReason = evil, pipeline.OutputBlocked, &evil
 	n.Action = &pipeline.Action{Verb: pipeline.Verb(evil), Target: evil, By: evil, Steps: []pipeline.StepResult{{N: 1, BeganAt: new(t0()), Text: evil}}}
 	s.event(pipeline.Level(evil), evil, evil)
-	s.ui.filter = ""
 	return s
 }
 

@@ -20,11 +20,11 @@ func footer(u *ui, w int) line {
 			return rowOf(dim, "Esc back")
 		}
 	}
-	keys := footerKeys(where)
+	keys := footerKeys(u.table(), where)
 	parts := make([]part, 0, len(keys))
 	for i, k := range keys {
 		drop := i + 1
-		if k.name == "quit" || k.name == "help" {
+		if k.id == "quit" || k.id == "help" {
 			drop = 0
 		}
 		parts = append(parts, part{span: txt(dim, showKey(k.keys[0])+" "+k.name), drop: drop})
@@ -32,16 +32,16 @@ func footer(u *ui, w int) line {
 	return bar(w, parts)
 }
 
-func footerKeys(where scope) []binding {
+func footerKeys(table []binding, where scope) []binding {
 	var out []binding
-	for _, k := range bindings() {
+	for _, k := range table {
 		if k.footer > 0 && (k.scope == where || k.scope == anywhere) {
 			out = append(out, k)
 		}
 	}
 	if where != onBoard {
-		for _, k := range generalKeys() {
-			if k.name == "back" {
+		for _, k := range table {
+			if k.id == "back" {
 				out = append(out, k)
 			}
 		}

@@ -33,6 +33,9 @@ func header(b board, u *ui, w int) line {
 			parts = append(parts, part{span: txt(dim, fmt.Sprintf("node 1/%d", n)), drop: 5})
 		}
 	}
+	if s := skewText(b); s != "" {
+		parts = append(parts, part{span: txt(warn, s), drop: 6})
+	}
 	if !u.frozen.since.IsZero() {
 		parts = append(parts, part{span: txt(warn, "FROZEN "+lasting(u.now.Sub(u.frozen.since).Seconds())), right: true})
 	}
@@ -40,6 +43,25 @@ func header(b board, u *ui, w int) line {
 	return bar(w, append(parts,
 		part{span: txt(dim, mode), drop: 7 - 4*btoi(u.lock.on), right: true},
 		part{span: txt(plain, utc(u.now)+"Z"), drop: 8, right: true}))
+}
+
+// skewLimit is how far the node's clock may be from this machine's, in seconds.
+const skewLimit = 2.0
+
+// skewText says that the node's clock is not this machine's. The age of the
+// data is measured here, so what it does not explain is the clock.
+func skewText(b board) string {
+	if !b.have || b.stale || b.link.AgeSeconds == nil || b.snap.At.IsZero() {
+		return ""
+	}
+	ahead := *b.link.AgeSeconds - b.now.Sub(b.snap.At).Seconds()
+	switch {
+	case ahead > skewLimit:
+		return "node clock " + lasting(ahead) + " ahead"
+	case ahead < -skewLimit:
+		return "node clock " + lasting(-ahead) + " behind"
+	}
+	return ""
 }
 
 // linkSpan is the state of the connection and the age of the data.
@@ -64,7 +86,7 @@ func linkSpan(b board, withAge bool) span {
 // worst is the worst state of the deck in words, and the count behind it.
 func worst(b board) (word, tally string, l look) {
 	alive, all := 0, 0
-	for _, r := range b.rows {
+	for _, r := range b.all {
 		if r.worker != nil {
 			all++
 			if r.weight == calm {

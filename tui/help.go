@@ -15,7 +15,7 @@ type helpLine struct{ keys, where, help, reason string }
 func newHelp(m *model, where scope) *helpView {
 	v := &helpView{}
 	add := func(match func(scope) bool) {
-		for _, k := range bindings() {
+		for _, k := range m.ui.table() {
 			if match(k.scope) {
 				keys := make([]string, len(k.keys))
 				for i, s := range k.keys {
@@ -33,7 +33,10 @@ func newHelp(m *model, where scope) *helpView {
 
 func (v *helpView) scope() scope { return inHelp }
 
-func (v *helpView) scroll(_ *ui, m move, page int) { v.top = m.offset(v.top, 1<<16, page) }
+func (v *helpView) scroll(_ *ui, m move, page int) []effect {
+	v.top = m.offset(v.top, 1<<16, page)
+	return nil
+}
 
 func (v *helpView) draw(_ board, _ *ui, sz size) []line {
 	title := " Keys"

@@ -69,6 +69,12 @@ func (d *desk) wait(by time.Duration) *desk {
 	return d
 }
 
+// intend asks for a plan as menu and palette do.
+func (d *desk) intend(v pipeline.Verb, target string) *desk {
+	d.fx = append(d.fx, d.m.askPlan(pipeline.Intent{Verb: v, Target: target})...)
+	return d
+}
+
 // planned hands the agent's plan for the last intent to the model.
 func (d *desk) planned() *desk {
 	e := d.last().(planEffect)
@@ -124,19 +130,19 @@ func TestKeysMakeIntents(t *testing.T) {
 		"q in a view closes it":    {[]string{"?", "q"}, nil},
 		"suspend":                  {[]string{"ctrl+z"}, []effect{suspendEffect{}}},
 		"retry the link":           {[]string{"r"}, []effect{retryLinkEffect{}}},
-		"log":                      {[]string{"j", "l"}, []effect{logEffect{pipeline.LogRequest{Worker: "extract/1", Tail: logTail}, 1}}},
+		"log":                      {[]string{"j", "l"}, []effect{logEffect{req: pipeline.LogRequest{Worker: "extract/1", Before: pipeline.LogEnd, Limit: logPageSize}, gen: 1, part: partEnd}}},
 		"pause needs y and Enter":  {[]string{"p", "y", "enter"}, []effect{quiet(pipeline.VerbPause)}},
 		"pause, Enter alone is no": {[]string{"p", "enter"}, nil},
 		"pause, n is no":           {[]string{"p", "n", "enter"}, nil},
-		"pause, Esc is no":         {[]string{"p", "y", "esc", "enter"}, nil},
+		"pause, Esc is no":         {[]string{"p", "y", "esc", "enter"}, []effect{describeEffect{"extract/0"}}},
 		"menu start":               {[]string{"!", "s"}, []effect{intent(pipeline.VerbStart, "extract")}},
 		"menu stop":                {[]string{"!", "S"}, []effect{intent(pipeline.VerbStop, "extract")}},
 		"menu restart worker":      {[]string{"j", "j", "!", "r"}, []effect{intent(pipeline.VerbRestart, "extract/2")}},
 		"menu Enter does nothing":  {[]string{"!", "enter"}, nil},
 		"menu other stage":         {[]string{"!", "tab", "s"}, []effect{intent(pipeline.VerbStart, "train")}},
-		"failures try now":         {[]string{"e", "t"}, []effect{retryFilesEffect{}}},
+		"failures try now":         {[]string{"e", "t"}, []effect{failuresEffect{}, retryFilesEffect{}}},
 		"locked":                   {[]string{"L", "!", "S"}, nil},
-		"locked pause":             {[]string{"L", "p", "enter"}, nil},
+		"locked pause":             {[]string{"L", "p", "enter"}, []effect{describeEffect{"extract/0"}}},
 		"nothing on a direct key": {
 			[]string{"d", "d", "x", "D", "K", "X", "delete", "backspace", "ctrl+k", "ctrl+x", "ctrl+d", "f1", "f9", "S", "R", "a", "w"}, nil,
 		},
@@ -243,7 +249,7 @@ func TestPlansWithoutConfirmation(t *testing.T) {
 	if d := newDesk(t, healthy(4)).press("!", "s").planned(); d.applied() != 1 {
 		t.Error("start was not applied at once")
 	}
-	d := newDesk(t, healthy(4)).press("!", "K").planned().wait(time.Second).press("enter").text("dflash-qwen36-27b").press("enter")
+	d := newDesk(t, healthy(4)).intend(pipeline.VerbKill, "extract").planned().wait(time.Second).press("enter").text("dflash-qwen36-27b").press("enter")
 	if d.applied() != 0 {
 		t.Error("a blocked plan was applied")
 	}
@@ -254,7 +260,7 @@ func TestPlansWithoutConfirmation(t *testing.T) {
 // text must be typed again.
 func TestPlanIsRenewed(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, healthy(4)).press(":").text("wipe extract/hidden_states").press("enter").planned().wait(time.Second)
+	d := newDesk(t, healthy(4)).intend(pipeline.VerbWipe, "extract/hidden_states").planned().wait(time.Second)
 	d.text("1204 dflash").wait(50 * time.Second)
 	fx := d.m.take(d.m.in)
 	if len(fx) != 1 {
@@ -355,40 +361,9 @@ func TestFailingRowsStay(t *testing.T) {
 	}
 }
 
-func TestLogView(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t, healthy(4)).press("l")
-	add := func(s string) {
-		d.m.logged(logMsg{gen: 1, chunk: pipeline.LogChunk{Data: []byte(s), Cursor: "c1"}})
-	}
-	add("one\ntwo \x1b[31mred\x1b[0m\x1b[2J\nprogress 1%\rprogress 99%\nhalf")
-	d.shows("two red").shows("progress 99%").shows("half").shows("following")
-	if strings.Contains(d.screen(), "progress 1%") {
-		t.Error("an overwritten progress line is shown")
-	}
-	add(" a line\n" + strings.Repeat("more\n", 50))
-	d.press("k", "k").shows("paused, 0 new")
-	add(strings.Repeat("later\n", 37))
-	d.shows("paused, 37 new, G = newest").press("G").shows("following")
-	d.press("/").text("half a").press("enter").shows("half a line").shows("paused")
-	if fx := d.m.logged(logMsg{gen: 0}); fx != nil {
-		t.Error("an answer to a closed log asks for more")
-	}
-	for range 30 {
-		add(strings.Repeat("x\n", 1000))
-	}
-	if n := len(d.m.ui.top().(*logView).lines); n > logKeep {
-		t.Errorf("the log view keeps %d lines", n)
-	}
-	d.press("esc")
-	if fx := d.m.logged(logMsg{gen: 1}); fx != nil {
-		t.Error("a closed log view asks for more")
-	}
-}
-
 func TestEventsFilterAndFold(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, mixed(8)).press("/").text("error").press("enter")
+	d := newDesk(t, mixed(8)).press("3", "/").text("error").press("enter")
 	d.shows("EVENTS   /error").shows("exit 137")
 	if strings.Contains(d.screen(), "SlowDown") {
 		t.Error("the filter lets a warning through")

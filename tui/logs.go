@@ -1,54 +1,80 @@
 package tui
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
-
-	"github.com/charmbracelet/x/ansi"
+	"time"
 
 	"pipedeck/pipeline"
 )
 
-// Bounds of the log view: what it asks for first, what it keeps, and how long
-// a line may be.
-const (
-	logTail    = 2000
-	logKeep    = 10_000
-	logLineMax = 4096
-)
-
-// logView shows a worker's log and follows it. Only the end is ever loaded.
+// logView shows a worker's log: it follows the end, and pages in what is
+// scrolled to. All of it is never loaded.
 type logView struct {
 	worker string
 	gen    int
-	cursor string
-	lines  []string // complete lines, cleaned
-	part   []byte   // the line that has no end yet
-	at     int      // index of the last line shown
+	text   logText
+	seq    int    // of the newest request to follow; older answers do not count
+	live   string // where following reads on
+	at     int    // index of the last line shown
+	h      int    // lines that were shown last
 	follow bool
-	newer  int // lines that came while it was scrolled back
+	newer  int64 // lines that came while it was scrolled back
 	wrap   bool
-	find   string
+	times  bool
+	search logSearch
+	asked  logPart // the page that is on its way, "" if none is
 	err    string
 	loaded bool
 }
 
+// logPart says which part of a log a request is for.
+type logPart string
+
+const (
+	partNone   logPart = ""
+	partEnd    logPart = "end"
+	partStart  logPart = "start"
+	partFollow logPart = "follow"
+	partOlder  logPart = "older"
+	partNewer  logPart = "newer"
+	partSearch logPart = "search"
+)
+
 func newLogView(worker string, gen int) *logView {
-	return &logView{worker: worker, gen: gen, follow: true}
+	return &logView{worker: worker, gen: gen, follow: true, h: 1}
 }
 
 func (v *logView) scope() scope { return inLog }
 
-// read asks for the first part, later for what comes after the cursor.
-func (v *logView) read() effect {
-	req := pipeline.LogRequest{Worker: v.worker, Cursor: v.cursor}
-	if v.cursor == "" {
-		req.Tail = logTail
-	} else {
-		req.Wait = waitLimit
+// ask makes the request for a part.
+func (v *logView) ask(p logPart) effect {
+	req := pipeline.LogRequest{Worker: v.worker, Limit: logPageSize}
+	switch p {
+	case partEnd:
+		req.Before = pipeline.LogEnd
+	case partStart:
+		req.Cursor, req.Lines = pipeline.LogStart, true
+	case partFollow:
+		req.Cursor, req.Wait = v.live, waitLimit
+		v.seq++
+	case partOlder:
+		req.Before = v.text.pages[0].start
+	case partNewer:
+		req.Cursor, req.Lines = v.text.pages[len(v.text.pages)-1].end, true
+	case partSearch:
+		req.Limit = searchPage
+		if v.search.dir < 0 {
+			req.Before = v.search.place
+		} else {
+			req.Cursor, req.Lines = v.search.place, true
+		}
+	case partNone:
 	}
-	return logEffect{req: req, gen: v.gen}
+	if p != partFollow {
+		v.asked = p
+	}
+	return logEffect{req: req, gen: v.gen, part: p, seq: v.seq}
 }
 
 // logged takes an answer to a log request and asks for more while the view is
@@ -56,97 +82,117 @@ func (v *logView) read() effect {
 func (m *model) logged(msg logMsg) []effect {
 	for _, v := range m.ui.views {
 		if l, ok := v.(*logView); ok && l.gen == msg.gen {
-			l.take(msg)
-			return []effect{l.read()}
+			return l.take(m, msg)
 		}
 	}
 	return nil
 }
 
-func (v *logView) take(msg logMsg) {
+func (v *logView) take(m *model, msg logMsg) []effect {
+	if msg.part == partFollow && msg.seq != v.seq || msg.part != partFollow && msg.part != v.asked {
+		return nil // it was overtaken
+	}
+	if msg.part != partFollow {
+		v.asked = partNone
+	}
 	if msg.err != nil {
 		v.err = problemText(msg.err)
-		return
+		if msg.part == partSearch || msg.part == partOlder || msg.part == partNewer {
+			return nil
+		}
+		return []effect{v.ask(msg.part)}
 	}
 	v.err, v.loaded = "", true
-	if msg.chunk.Cursor != "" {
-		v.cursor = msg.chunk.Cursor
+	switch msg.part {
+	case partEnd:
+		v.text.reset(msg.chunk, true)
+		v.live, v.newer, v.at, v.follow = msg.chunk.Cursor, 0, v.text.last(), true
+		return append(v.more(), v.ask(partFollow))
+	case partStart:
+		v.text.reset(msg.chunk, false)
+		v.at = min(v.text.last(), v.h-1)
+	case partFollow:
+		v.followed(m, msg.chunk)
+		return []effect{v.ask(partFollow)}
+	case partOlder:
+		n := v.text.older(msg.chunk)
+		v.at, v.search.hit = v.at+n, v.search.hit+n
+	case partNewer:
+		return v.caughtUp(msg.chunk)
+	case partSearch:
+		return v.searched(m, msg.chunk)
+	case partNone:
 	}
-	v.append(msg.chunk.Data)
+	return v.more()
 }
 
-func (v *logView) append(data []byte) {
-	data = append(v.part, data...)
-	before := len(v.lines)
-	for {
-		i := bytes.IndexByte(data, '\n')
-		if i < 0 {
-			break
-		}
-		v.lines = append(v.lines, logLine(data[:i]))
-		data = data[i+1:]
+// followed takes what was written since the last look.
+func (v *logView) followed(m *model, c pipeline.LogChunk) {
+	v.live = c.Cursor
+	if !v.text.live {
+		v.newer += int64(strings.Count(string(c.Data), "\n"))
+		return
 	}
-	v.part = bytes.Clone(data[max(0, len(data)-16*logLineMax):])
-	added := len(v.lines) - before
-	if extra := len(v.lines) - logKeep; extra > 0 {
-		v.lines = append([]string(nil), v.lines[extra:]...)
-		v.at = max(0, v.at-extra)
-	}
+	before := v.text.count()
+	dropped := v.text.newer(c, m.ui.now)
+	v.at, v.search.hit = max(0, v.at-dropped), v.search.hit-dropped
 	if v.follow {
-		v.at, v.newer = v.last(), 0
-	} else {
-		v.newer += added
+		v.at, v.newer = v.text.last(), 0
+		return
 	}
+	v.newer += int64(max(0, v.text.count()+dropped-before))
 }
 
-// logLine makes one raw line safe to show. Of a line that was overwritten
-// with carriage returns (a progress bar) the last version counts.
-func logLine(raw []byte) string {
-	raw = bytes.TrimRight(raw, "\r")
-	if i := bytes.LastIndexByte(raw, '\r'); i >= 0 {
-		raw = raw[i+1:]
+// caughtUp takes the page after the last one. At the newest byte the view is
+// live again.
+func (v *logView) caughtUp(c pipeline.LogChunk) []effect {
+	v.at = max(0, v.at-v.text.newer(c, time.Time{}))
+	if !c.EOF {
+		return v.more()
 	}
-	s := string(raw[:min(len(raw), logLineMax)])
-	return clean(ansi.Strip(strings.ReplaceAll(s, "\t", "    ")))
+	v.text.live, v.live = true, c.Cursor
+	return []effect{v.ask(partFollow)}
 }
 
-// last is the index of the last line, the unfinished one included.
-func (v *logView) last() int { return max(0, v.count()-1) }
-
-func (v *logView) count() int {
-	if len(v.part) > 0 {
-		return len(v.lines) + 1
+// more asks for the page that scrolling comes near to.
+func (v *logView) more() []effect {
+	switch {
+	case v.asked != partNone || len(v.text.pages) == 0:
+		return nil
+	case !v.text.first && v.at < 3*v.h:
+		return []effect{v.ask(partOlder)}
+	case !v.text.live && v.at > v.text.count()-3*v.h:
+		return []effect{v.ask(partNewer)}
 	}
-	return len(v.lines)
+	return nil
 }
 
-func (v *logView) text(i int) string {
-	if i < len(v.lines) {
-		return v.lines[i]
+func (v *logView) scroll(_ *ui, m move, page int) []effect {
+	switch {
+	case m == moveEnd && !v.text.live:
+		return []effect{v.ask(partEnd)}
+	case m == moveTop && !v.text.first:
+		v.follow = false
+		return []effect{v.ask(partStart)}
+	case m == moveTop:
+		v.at = min(v.text.last(), v.h-1)
+	default:
+		v.at = max(m.offset(v.at, v.text.last(), page), min(v.text.last(), v.h-1))
 	}
-	return logLine(v.part)
-}
-
-func (v *logView) scroll(_ *ui, m move, page int) {
-	if m == moveTop {
-		v.at = min(v.last(), page)
-	} else {
-		v.at = m.offset(v.at, v.last(), page)
-	}
-	v.follow = v.at == v.last()
+	v.follow = v.text.live && v.at == v.text.last()
 	if v.follow {
 		v.newer = 0
 	}
+	return v.more()
 }
 
-func (v *logView) draw(b board, _ *ui, sz size) []line {
-	var body []line
-	h := sz.h - 1
-	for i := min(v.at, v.last()); i >= 0 && len(body) < h && v.count() > 0; i-- {
-		body = append(v.rows(i, sz.w), body...)
+func (v *logView) draw(b board, u *ui, sz size) []line {
+	v.h = max(1, sz.h-1)
+	if v.text.first && !v.wrap {
+		v.at = max(v.at, min(v.text.last(), v.h-1)) // a taller window is filled
 	}
-	body = body[max(0, len(body)-h):]
-	if v.count() == 0 {
+	body := v.body(sz.w)
+	if v.text.count() == 0 {
 		text := "reading the log"
 		if v.loaded {
 			text = "the log is empty"
@@ -156,18 +202,40 @@ func (v *logView) draw(b board, _ *ui, sz size) []line {
 	return append([]line{v.title(b, sz.w)}, body...)
 }
 
+// body draws the lines that end at the chosen place.
+func (v *logView) body(w int) []line {
+	var body []line
+	for i := min(v.at, v.text.last()); i >= 0 && len(body) < v.h && v.text.count() > 0; i-- {
+		body = append(v.rows(i, w), body...)
+	}
+	return body[max(0, len(body)-v.h):]
+}
+
+// clockWidth is the column of times, with the blank after it.
+const clockWidth = 9
+
 func (v *logView) rows(i, w int) []line {
-	s := v.text(i)
-	l := plain
-	if v.find != "" && strings.Contains(strings.ToLower(s), strings.ToLower(v.find)) {
-		l = chosen
+	l := v.text.line(i)
+	look, clock := plain, ""
+	if v.search.matches(l.text) {
+		look = chosen
 	}
-	if !v.wrap {
-		return []line{rowOf(l, cut(s, w))}
+	if v.times {
+		clock, l.text = l.stamped()
+		clock, w = left(clock, clockWidth), max(1, w-clockWidth)
 	}
-	var out []line
-	for _, part := range wrap(s, w) {
-		out = append(out, rowOf(l, part))
+	texts := []string{cut(l.text, w)}
+	if v.wrap {
+		texts = wrap(l.text, w)
+	}
+	out := make([]line, 0, len(texts))
+	for _, s := range texts {
+		row := line{}
+		if v.times {
+			row = append(row, span{clock, dim})
+			clock = strings.Repeat(" ", clockWidth)
+		}
+		out = append(out, append(row, txt(look, s)))
 	}
 	return out
 }
@@ -175,74 +243,56 @@ func (v *logView) rows(i, w int) []line {
 func (v *logView) title(b board, w int) line {
 	state := "following"
 	if !v.follow {
-		state = fmt.Sprintf("paused, %s new, G = newest", count(int64(v.newer)))
+		state = fmt.Sprintf("paused, %s new, G = newest", count(v.newer))
 	}
 	parts := []part{
 		{span: txt(ident, " log of "+v.worker+" ")},
 		{span: txt(plain, state)},
 	}
-	if v.find != "" {
-		parts = append(parts, part{span: txt(accent, "/"+v.find), drop: 2})
+	if s := v.search.status(v.asked == partSearch); s != "" {
+		parts = append(parts, part{span: txt(accent, s), drop: 2})
 	}
 	if v.err != "" {
-		parts = append(parts, part{span: txt(bad, v.err), drop: 1})
+		parts = append(parts, part{span: txt(bad, cut(clean(v.err), max(20, w/2))), drop: 1})
 	}
 	parts = append(parts, part{span: linkSpan(b, true), drop: 3, right: true})
 	return bar(w, parts)
 }
 
 // onLog runs f on the open log view.
-func onLog(f func(m *model, v *logView)) func(*model) []effect {
+func onLog(f func(m *model, v *logView) []effect) func(*model) []effect {
 	return func(m *model) []effect {
 		if v, ok := m.ui.top().(*logView); ok {
-			f(m, v)
+			return f(m, v)
 		}
 		return nil
 	}
 }
 
 func toggleFollow(m *model) []effect {
-	return onLog(func(_ *model, v *logView) {
-		v.follow = !v.follow
+	return onLog(func(m *model, v *logView) []effect {
 		if v.follow {
-			v.at, v.newer = v.last(), 0
+			v.follow = false
+			return nil
 		}
+		return v.scroll(&m.ui, moveEnd, 1)
 	})(m)
 }
 
 func toggleWrap(m *model) []effect {
-	return onLog(func(_ *model, v *logView) { v.wrap = !v.wrap })(m)
+	return onLog(func(_ *model, v *logView) []effect { v.wrap = !v.wrap; return nil })(m)
 }
 
-func askSearch(m *model) []effect {
-	return onLog(func(m *model, v *logView) {
-		m.ui.prompt = &prompt{
-			label: "search: ", text: "",
-			done: func(m *model, text string) []effect {
-				v.find = text
-				v.seek(m, -1, v.at)
-				return nil
-			},
+func toggleTime(m *model) []effect {
+	return onLog(func(_ *model, v *logView) []effect { v.times = !v.times; return nil })(m)
+}
+
+func copyLog(m *model) []effect {
+	return onLog(func(m *model, v *logView) []effect {
+		var out []string
+		for i := max(0, min(v.at, v.text.last())-v.h+1); i <= v.at && i < v.text.count(); i++ {
+			out = append(out, v.text.line(i).text)
 		}
+		return m.copyText(fmt.Sprintf("%d lines", len(out)), strings.Join(out, "\n"))
 	})(m)
-}
-
-func nextMatch(dir int) func(*model) []effect {
-	return onLog(func(m *model, v *logView) { v.seek(m, dir, v.at+dir) })
-}
-
-// seek moves to the next line that contains the search text, from line from
-// on, downwards for dir 1 and upwards for -1.
-func (v *logView) seek(m *model, dir, from int) {
-	if v.find == "" {
-		return
-	}
-	want := strings.ToLower(v.find)
-	for i := from; i >= 0 && i < v.count(); i += dir {
-		if strings.Contains(strings.ToLower(v.text(i)), want) {
-			v.at, v.follow = i, i == v.last()
-			return
-		}
-	}
-	m.ui.say(plain, "no match for "+v.find)
 }

@@ -88,12 +88,16 @@ func demoDeck() *fakeDeck {
 			return exampleAction(id, began)
 		},
 		log: func(req pipeline.LogRequest) (pipeline.LogChunk, error) {
+			n := 1
+			if req.Before != "" {
+				n = 300
+			}
 			var text strings.Builder
-			for i := range max(1, min(req.Tail, 300)) {
+			for i := range n {
 				fmt.Fprintf(&text, "\x1b[32mINFO\x1b[0m step %d loss %.4f %s\n", i, rand.Float64(), req.Worker)
 			}
 			time.Sleep(min(req.Wait, 700*time.Millisecond))
-			return pipeline.LogChunk{Data: []byte(text.String()), Cursor: "c", EOF: true}, nil
+			return pipeline.LogChunk{Data: []byte(text.String()), Cursor: "c", EOF: true, First: true}, nil
 		},
 	}
 }

@@ -17,6 +17,14 @@ type menuItem struct {
 	note   string // how it will be confirmed
 }
 
+// missing says why an action cannot be asked for at all; "" if it can.
+func (it menuItem) missing() string {
+	if pipeline.CanPlan(it.intent.Verb) {
+		return ""
+	}
+	return "not in this version"
+}
+
 // menuView is the actions menu: safe actions first, none preselected, and the
 // letters act only inside it.
 type menuView struct {
@@ -89,10 +97,18 @@ func menuItems(b board, s pipeline.StageSnapshot, worker string) []menuItem {
 			menuItem{"r", "restart worker " + worker, in(pipeline.VerbRestart, worker), "plan, y"},
 			menuItem{"t", "stop worker " + worker, in(pipeline.VerbStop, worker), "plan"})
 	}
-	return append(items,
+	items = append(items,
 		menuItem{"R", "restart stage " + s.Name, in(pipeline.VerbRestart, s.Name), "plan"},
 		menuItem{"S", "stop stage " + s.Name, in(pipeline.VerbStop, s.Name), "plan"},
+		menuItem{"P", "pivot to stage " + s.Name, in(pipeline.VerbPivot, s.Name), "plan"},
 		menuItem{"K", "kill stage " + s.Name, in(pipeline.VerbKill, s.Name), "plan"})
+	for i, o := range s.Outputs {
+		if i < 4 {
+			name := s.Name + "/" + o.Name
+			items = append(items, menuItem{"WXYZ"[i : i+1], "wipe local files of " + name, in(pipeline.VerbWipe, name), "plan"})
+		}
+	}
+	return items
 }
 
 func (v *menuView) typeKey(m *model, name, _ string) []effect {
@@ -122,6 +138,10 @@ func (v *menuView) typeKey(m *model, name, _ string) []effect {
 			m.ui.say(warn, why)
 			return nil
 		}
+		if why := it.missing(); why != "" {
+			m.ui.say(warn, it.text+": "+why)
+			return nil
+		}
 		m.ui.close()
 		return m.askPlan(it.intent)
 	}
@@ -144,7 +164,11 @@ func (v *menuView) draw(b board, _ *ui, sz size) []line {
 		out = append(out, rowOf(warn, "  not available: "+v.why), nil)
 	}
 	for _, it := range v.items {
-		out = append(out, line{txt(bold, "   "+it.key+"  "), txt(l, left(clean(it.text), min(56, max(20, sz.w-16)))), txt(dim, " "+it.note)})
+		key, text, note := bold, l, it.note
+		if why := it.missing(); why != "" {
+			key, text, note = dim, dim, why
+		}
+		out = append(out, line{txt(key, "   "+it.key+"  "), txt(text, left(clean(it.text), min(52, max(20, sz.w-26)))), txt(dim, " "+note)})
 	}
 	if len(v.items) == 0 {
 		out = append(out, rowOf(dim, "  no stage is known yet"))

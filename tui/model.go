@@ -22,6 +22,8 @@ type model struct {
 	last   string      // the last frame, shown again while it is behind
 	logGen int
 	past   []string // lines of the palette
+
+	searches []string // in logs
 }
 
 var _ tea.Model = (*model)(nil)
@@ -64,7 +66,17 @@ func (m *model) Update(msg tea.Msg) (next tea.Model, cmd tea.Cmd) {
 	case logMsg:
 		return m, m.do.cmd(m.logged(msg))
 	case retriedMsg:
-		m.retried(msg.err)
+		return m, m.do.cmd(m.retried(msg.err))
+	case failuresMsg:
+		m.failuresListed(msg)
+	case describedMsg:
+		m.described(msg)
+	case tea.MouseWheelMsg:
+		return m, m.do.cmd(m.wheel(msg.Mouse()))
+	case tea.MouseClickMsg:
+		m.click(msg.Mouse())
+	case tea.BackgroundColorMsg:
+		m.ui.dark = new(msg.IsDark())
 	case crashMsg:
 		m.crash = msg.crash
 		return m, tea.Quit
@@ -80,6 +92,9 @@ func (m *model) View() tea.View {
 	}
 	v := tea.NewView(m.last)
 	v.AltScreen = true
+	if m.ui.mouse {
+		v.MouseMode = tea.MouseModeCellMotion
+	}
 	return v
 }
 
@@ -104,6 +119,7 @@ func (m *model) take(in input) []effect {
 	if b.have {
 		m.ui.events.add(b.node)
 	}
+	b.arrange(&m.ui)
 	m.ui.reselect(b.rows)
 	var fx []effect
 	for _, v := range m.ui.views {
@@ -140,10 +156,12 @@ type watcher interface {
 
 // board is what the panes show now.
 func (m *model) board() board {
+	b := newBoard(m.in, m.ui.now)
 	if !m.ui.frozen.since.IsZero() {
-		return newBoard(m.ui.frozen.in, m.ui.frozen.since)
+		b = newBoard(m.ui.frozen.in, m.ui.frozen.since)
 	}
-	return newBoard(m.in, m.ui.now)
+	b.arrange(&m.ui)
+	return b
 }
 
 // farewell says what goes on without the console.

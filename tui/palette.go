@@ -22,6 +22,9 @@ func commands() []command {
 		{"worker", "choose a worker", workerNames, chooseRow},
 		{"lock", "lock or unlock", nil, func(m *model, _ string) []effect { return m.byTable("L") }},
 		{"theme", "the next theme", nil, func(m *model, _ string) []effect { return nextTheme(m) }},
+		{"sort", "sort the workers", sortNames, sortWorkers},
+		{"filter", "filter the pane", nil, func(m *model, _ string) []effect { return askFilter(m) }},
+		{"mouse", "mouse on or off", nil, func(m *model, _ string) []effect { return toggleMouse(m) }},
 		{"failures", "failed files", nil, func(m *model, _ string) []effect { return openFailures(m) }},
 		{"help", "the keys", nil, func(m *model, _ string) []effect { return openHelp(m) }},
 		{"quit", "leave the console", nil, func(m *model, _ string) []effect { return leave(m) }},
@@ -43,6 +46,10 @@ func commands() []command {
 
 func verbCommand(v pipeline.Verb, targets func(board) []string) command {
 	return command{string(v), "plan: " + string(v), targets, func(m *model, t string) []effect {
+		if !pipeline.CanPlan(v) {
+			m.ui.say(warn, string(v)+": not in this version")
+			return nil
+		}
 		if why := m.unlocked(); why != "" {
 			m.ui.say(warn, why)
 			return nil
@@ -53,7 +60,7 @@ func verbCommand(v pipeline.Verb, targets func(board) []string) command {
 
 // byTable does what a key does, with its reason when it is not available.
 func (m *model) byTable(key string) []effect {
-	b, ok := lookup(onBoard, key)
+	b, ok := lookup(bindings(), onBoard, key)
 	if !ok {
 		return nil
 	}

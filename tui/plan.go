@@ -262,8 +262,11 @@ type noticeView struct {
 	top   int
 }
 
-func (v *noticeView) scope() scope                   { return inView }
-func (v *noticeView) scroll(_ *ui, m move, page int) { v.top = m.offset(v.top, 1<<16, page) }
+func (v *noticeView) scope() scope { return inView }
+func (v *noticeView) scroll(_ *ui, m move, page int) []effect {
+	v.top = m.offset(v.top, 1<<16, page)
+	return nil
+}
 
 func (v *noticeView) draw(_ board, _ *ui, sz size) []line {
 	out := []line{}

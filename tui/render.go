@@ -24,8 +24,9 @@ func render(in input, u *ui, sz size) string {
 		in, now = u.frozen.in, u.frozen.since
 	}
 	b := newBoard(in, now)
+	b.arrange(u)
 	if sz.w < floorW || sz.h < floorH {
-		return paint([]line{statusLine(b, sz.w)}, sz, u.theme)
+		return paint([]line{statusLine(b, sz.w)}, sz, u.shown())
 	}
 	body := size{sz.w, sz.h - 1}
 	var lines []line
@@ -40,7 +41,7 @@ func render(in input, u *ui, sz size) string {
 	for len(lines) < body.h {
 		lines = append(lines, nil)
 	}
-	return paint(append(lines, footer(u, sz.w)), sz, u.theme)
+	return paint(append(lines, footer(u, sz.w)), sz, u.shown())
 }
 
 // statusLine is all that a screen below the floor shows.
@@ -85,10 +86,24 @@ func drawBoard(b board, u *ui, sz size) []line {
 	if !b.have {
 		return append(top, waiting(b, sz.w)...)
 	}
-	if sz.w >= wideW && sz.h >= wideH && !u.zoom {
-		return append(top, drawWide(b, u, size{sz.w, sz.h - len(top)})...)
+	top, p := aboveWorkers(b, u, sz, top)
+	if p.workers > 0 {
+		top = append(top, workersPane(b, u, size{sz.w, p.workers})...)
 	}
-	p := planLayout(b, u, size{sz.w, sz.h - len(top)})
+	if p.wide {
+		return append(top, lowerWide(b, u, size{sz.w, sz.h - len(top)})...)
+	}
+	return append(top, lowerPanes(b, u, sz.w, p)...)
+}
+
+// aboveWorkers appends to the header what is above the workers' rows.
+func aboveWorkers(b board, u *ui, sz size, top []line) ([]line, layout) {
+	var p layout
+	if sz.w >= wideW && sz.h >= wideH && !u.zoom {
+		p = wideLayout(b, size{sz.w, sz.h - len(top)})
+	} else {
+		p = planLayout(b, u, size{sz.w, sz.h - len(top)})
+	}
 	for _, s := range progress(b)[:p.progress] {
 		top = append(top, s.line(b, sz.w))
 	}
@@ -96,10 +111,23 @@ func drawBoard(b board, u *ui, sz size) []line {
 		top = append(top, nil)
 	}
 	if p.workers > 0 {
-		top = append(top, p.title(paneWorkers, u, sz.w, workersTitle(b, sz.w))...)
-		top = append(top, workersPane(b, u, size{sz.w, p.workers})...)
+		top = append(top, p.title(paneWorkers, u, sz.w, workersTitle(b, u, sz.w))...)
 	}
-	return append(top, lowerPanes(b, u, sz.w, p)...)
+	return top, p
+}
+
+// workersPlace says which rows of the workers pane are where on the screen:
+// the first one is on line first.
+func workersPlace(b board, u *ui, sz size) (first int, rows []row) {
+	if !b.have {
+		return 0, nil
+	}
+	top, p := aboveWorkers(b, u, sz, append([]line{nil}, alarms(b, sz.w)...))
+	if p.workers < 1 {
+		return 0, nil
+	}
+	rows, _ = foldRows(b.rows, u.selected, p.workers-1)
+	return len(top) + 1, rows
 }
 
 func lowerPanes(b board, u *ui, w int, p layout) []line {
@@ -107,13 +135,13 @@ func lowerPanes(b board, u *ui, w int, p layout) []line {
 	if p.beside {
 		lw := max(storeWide, w*47/100)
 		rw := w - lw - 2
-		l := append(p.title(paneStore, u, lw, "S3 upload"), storePane(b, u, size{lw, p.store})...)
+		l := append(p.title(paneStore, u, lw, storeTitle(b, u)), storePane(b, u, size{lw, p.store})...)
 		r := append(p.title(paneEvents, u, rw, events), eventsPane(u, size{rw, p.events})...)
 		return beside(l, lw, 2, r, rw)
 	}
 	var out []line
 	if p.store > 0 {
-		out = append(p.title(paneStore, u, w, "S3 upload"), storePane(b, u, size{w, p.store})...)
+		out = append(p.title(paneStore, u, w, storeTitle(b, u)), storePane(b, u, size{w, p.store})...)
 	}
 	if p.events > 0 {
 		out = append(out, p.title(paneEvents, u, w, events)...)
@@ -128,6 +156,7 @@ type layout struct {
 	blank    bool
 	titles   bool
 	beside   bool // S3 and events side by side
+	wide     bool // the detail of the chosen row and charts below the workers
 	workers  int  // with the column titles
 	store    int
 	events   int

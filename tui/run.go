@@ -33,6 +33,7 @@ type Options struct {
 	Theme    Theme  // empty: auto
 	ASCII    bool   // no block characters
 	ReadOnly bool   // no actions, and no key to unlock them
+	Keys     KeyMap // the operator's own keys; nil: those of the table
 }
 
 // ErrDumbTerminal says that there is no terminal to draw on: input or output
@@ -63,9 +64,11 @@ func Run(ctx context.Context, o Options) error {
 	s := &session{stop: stop, kill: kill}
 	s.out = newOutput(o.Out, s.guard, s.drained)
 	m := newModel(doer{ctx: ctx, source: o.Source, deck: o.Deck, out: s}, o.Now,
-		ui{theme: o.Theme, ascii: o.ASCII, lock: lock{on: o.ReadOnly, pinned: o.ReadOnly}})
+		ui{theme: o.Theme, ascii: o.ASCII, lock: lock{on: o.ReadOnly, pinned: o.ReadOnly}, keymap: o.Keys})
 	m.by, m.behind = o.By, s.out.behind
-	s.program = tea.NewProgram(withSync{m, env.sync(o.Sync)}, tea.WithContext(running), tea.WithInput(o.In), tea.WithOutput(s.out),
+	told := divertStderr()
+	defer told.restore()
+	s.program = tea.NewProgram(atStart{m, env.sync(o.Sync), env.asksBackground(o)}, tea.WithContext(running), tea.WithInput(o.In), tea.WithOutput(s.out),
 		tea.WithEnvironment(env.list()), tea.WithColorProfile(env.profile(o.Color)), tea.WithFPS(10), tea.WithoutSignalHandler(),
 		tea.WithFilter(syncFilter(o.Sync)))
 	err = s.run(ctx)
@@ -219,22 +222,29 @@ func (suspension) SetStdin(io.Reader)  {}
 func (suspension) SetStdout(io.Writer) {}
 func (suspension) SetStderr(io.Writer) {}
 
-// withSync tells the renderer at the start that the terminal can hold a frame
-// back until it is whole (mode 2026). Over SSH the renderer never asks, and
-// frames of several packets would flicker; terminals without it ignore it.
-type withSync struct {
+// atStart asks things of the terminal when the program starts. No answer is
+// waited for.
+type atStart struct {
 	*model
-	on bool
+	sync       bool
+	background bool
 }
 
-// Init asks for the first look and switches synchronised output on.
-func (w withSync) Init() tea.Cmd {
-	if !w.on {
-		return w.model.Init()
+// Init asks for the first look. It switches synchronised output on: over SSH
+// the renderer never asks whether the terminal can hold a frame back until it
+// is whole (mode 2026), and frames of several packets would flicker; terminals
+// without it ignore it.
+func (a atStart) Init() tea.Cmd {
+	cmds := []tea.Cmd{a.model.Init()}
+	if a.sync {
+		cmds = append(cmds, func() tea.Msg {
+			return tea.ModeReportMsg{Mode: ansi.ModeSynchronizedOutput, Value: ansi.ModeReset}
+		})
 	}
-	return tea.Batch(w.model.Init(), func() tea.Msg {
-		return tea.ModeReportMsg{Mode: ansi.ModeSynchronizedOutput, Value: ansi.ModeReset}
-	})
+	if a.background {
+		cmds = append(cmds, tea.RequestBackgroundColor)
+	}
+	return tea.Batch(cmds...)
 }
 
 // syncFilter drops what the terminal answers about synchronised output when
@@ -282,4 +292,11 @@ func (e environ) sync(mode string) bool {
 	}
 	t := e("TERM")
 	return (e("SSH_TTY") != "" || e("SSH_CONNECTION") != "") && !strings.HasPrefix(t, "screen") && t != "linux"
+}
+
+// asksBackground says whether to ask the terminal for its background colour:
+// only where the answer matters, and not where the question would be printed.
+func (e environ) asksBackground(o Options) bool {
+	t := e("TERM")
+	return o.Theme == ThemeAuto && e.profile(o.Color) != colorprofile.ASCII && t != "linux" && !strings.HasPrefix(t, "vt")
 }

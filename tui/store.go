@@ -11,6 +11,38 @@ import (
 // storeLines is how many lines the S3 pane takes when it has room.
 const storeLines = 9
 
+func storeTitle(b board, u *ui) string {
+	title := "S3 upload"
+	if f := u.filters[paneStore]; f != "" {
+		title += "   /" + f
+	}
+	if s := sources(b); s != "" {
+		title += "   " + s
+	}
+	return title
+}
+
+// sources says how old the account of the uploads and the disks is, once that
+// is worth a word.
+func sources(b board) string {
+	var old []string
+	oldest := 0.0
+	for _, d := range b.node.Disks {
+		oldest = max(oldest, deref(d.AgeSeconds))
+	}
+	if oldest > diskLimit {
+		old = append(old, "disks "+lasting(oldest)+" old")
+	}
+	if tooOld(b.node.UploadsAgeSeconds) {
+		old = append(old, "uploads "+lasting(*b.node.UploadsAgeSeconds)+" old")
+	}
+	return strings.Join(old, "  ")
+}
+
+// diskLimit is how old a reading of the disks may be, in seconds: they are
+// read every five.
+const diskLimit = 15.0
+
 // storePane draws the way of the files to the store: one line, two lines, or
 // a block with one line an output below it.
 func storePane(b board, u *ui, sz size) []line {
@@ -25,7 +57,9 @@ func storePane(b board, u *ui, sz size) []line {
 	}
 	out := storeBlock(b, u, t, sz.w)
 	for _, o := range b.usedOutputs() {
-		out = append(out, outputLine(b, o))
+		if contains(u.filters[paneStore], o.name, string(o.State), deref(o.StateReason)) {
+			out = append(out, outputLine(b, o))
+		}
 	}
 	if len(out) > sz.h {
 		return out[:sz.h]

@@ -46,6 +46,18 @@ func (t Theme) next() Theme {
 	return ThemeAuto
 }
 
+// shown is the theme to draw with: auto takes what the terminal said of its
+// background, and until it does, colours that read on both.
+func (u *ui) shown() Theme {
+	switch {
+	case u.theme != ThemeAuto || u.dark == nil:
+		return u.theme
+	case *u.dark:
+		return ThemeDark
+	}
+	return ThemeLight
+}
+
 // codes returns the SGR parameters of each look: the 16 standard colours on
 // the terminal's own background.
 func (t Theme) codes() [looks]string {

@@ -23,6 +23,8 @@ const (
 	paneEvents  paneID = 3
 )
 
+func (p paneID) name() string { return [...]string{"", "workers", "outputs", "events"}[p] }
+
 // ui is everything on the console's side that a frame depends on.
 type ui struct {
 	now         time.Time
@@ -36,8 +38,12 @@ type ui struct {
 	frozen      frozen
 	note        note
 	prompt      *prompt
-	filter      string // shows only events that contain it
-	back        int    // events scrolled back from the newest
+	filters     [paneEvents + 1]string // by pane: shows only what contains it
+	order       order                  // of the workers
+	back        int                    // events scrolled back from the newest
+	mouse       bool
+	keymap      KeyMap
+	dark        *bool // what the terminal said of its background; nil: nothing
 	history     *history
 	events      *eventRing
 	views       []view // opened over the board, the last on top
@@ -69,7 +75,9 @@ type view interface {
 }
 
 // scroller is a view that can be scrolled. Moving by a page is moving by many.
-type scroller interface{ scroll(u *ui, m move, page int) }
+type scroller interface {
+	scroll(u *ui, m move, page int) []effect
+}
 
 // move is a motion by the motion keys.
 type move int

@@ -16,20 +16,16 @@ const (
 	chartH       = 5  // lines of one chart without its title
 )
 
-func drawWide(b board, u *ui, sz size) []line {
-	p := layout{titles: true}
-	var top []line
-	for _, s := range progress(b)[:min(3, len(progress(b)))] {
-		top = append(top, s.line(b, sz.w))
-	}
-	top = append(top, nil)
-	top = append(top, p.title(paneWorkers, u, sz.w, workersTitle(b, sz.w))...)
-	rows := min(1+max(1, len(b.rows)), max(4, sz.h-len(top)-wideLower))
-	top = append(top, workersPane(b, u, size{sz.w, rows})...)
+func wideLayout(b board, sz size) layout {
+	p := layout{titles: true, wide: true, blank: true, progress: min(3, len(progress(b)))}
+	p.workers = min(1+max(1, len(b.rows)), max(4, sz.h-p.progress-2-wideLower))
+	return p
+}
+
+func lowerWide(b board, u *ui, sz size) []line {
 	lw := sz.w * 3 / 5
 	rw := sz.w - lw - 2
-	h := sz.h - len(top)
-	return append(top, beside(wideLeft(b, u, size{lw, h}), lw, 2, wideRight(b, u, size{rw, h}), rw)...)
+	return beside(wideLeft(b, u, size{lw, sz.h}), lw, 2, wideRight(b, u, size{rw, sz.h}), rw)
 }
 
 func wideLeft(b board, u *ui, sz size) []line {
@@ -47,7 +43,7 @@ func wideLeft(b board, u *ui, sz size) []line {
 
 func wideRight(b board, u *ui, sz size) []line {
 	p := layout{titles: true}
-	out := append(p.title(paneStore, u, sz.w, "S3 upload"), storePane(b, u, size{sz.w, storeLines + 1 + min(3, len(b.usedOutputs()))})...)
+	out := append(p.title(paneStore, u, sz.w, storeTitle(b, u)), storePane(b, u, size{sz.w, storeLines + 1 + min(3, len(b.usedOutputs()))})...)
 	out = append(out, nil)
 	out = append(out, coverageBar(b, sz.w)...)
 	for _, c := range charts() {

@@ -110,20 +110,36 @@ func workersPane(b board, u *ui, sz size) []line {
 		out = append(out, rowOf(dim, "  "+foldText(folded, b.stale)))
 	}
 	if len(b.rows) == 0 {
-		out = append(out, rowOf(dim, "  "+noRows(b)))
+		text := noRows(b)
+		if len(b.all) > 0 {
+			text = "none match /" + u.filters[paneWorkers]
+		}
+		out = append(out, rowOf(dim, "  "+text))
 	}
 	return out
 }
 
 // workersTitle counts the rows and says how the node is.
-func workersTitle(b board, w int) string {
+func workersTitle(b board, u *ui, w int) string {
 	title := fmt.Sprintf("Workers (%d)", len(b.rows))
+	if f := u.filters[paneWorkers]; f != "" {
+		title += "   /" + f + "  " + b.hidden()
+	}
+	if u.order != (order{}) {
+		title += "   " + u.order.text()
+	}
 	if h := b.node.Host; w >= 100 {
 		f := func(v *int64) string {
 			return opt(v, func(n int64) string { return fmt.Sprintf("%.0f", float64(n)/gib) })
 		}
 		title += "   cpu " + old(b.oldHost, opt(h.CPUPercent, func(v float64) string { return fmt.Sprintf("%.0f%%", v) })) +
 			"  mem " + old(b.oldHost, f(h.MemUsedBytes)) + "/" + f(h.MemTotalBytes) + " GiB  load " + old(b.oldHost, opt(h.Load1, rateText))
+	}
+	if tooOld(b.node.GPUSource.AgeSeconds) {
+		title += "   GPUs " + lasting(*b.node.GPUSource.AgeSeconds) + " old"
+	}
+	if w >= 100 && tooOld(b.node.Host.AgeSeconds) {
+		title += "   machine " + lasting(*b.node.Host.AgeSeconds) + " old"
 	}
 	return title
 }

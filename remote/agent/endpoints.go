@@ -121,6 +121,9 @@ func (s *server) getLog(ctx context.Context, r *request) (any, error) {
 	if req.Wait, err = r.duration("wait"); err != nil {
 		return nil, err
 	}
+	if req.Lines, err = r.boolean("lines"); err != nil {
+		return nil, err
+	}
 	req.Tail, req.Limit = int(tail), int(limit)
 	return s.deck.Log(ctx, req)
 }

@@ -166,6 +166,7 @@ func (c *Client) Log(ctx context.Context, req pipeline.LogRequest) (pipeline.Log
 	query := url.Values{
 		"worker": {req.Worker}, "cursor": {req.Cursor}, "before": {req.Before}, "wait": {req.Wait.String()},
 		"tail": {strconv.Itoa(req.Tail)}, "limit": {strconv.Itoa(req.Limit)},
+		"lines": {strconv.FormatBool(req.Lines)},
 	}
 	err := c.get(ctx, req.Wait+slack, wire.PathLog, query, &chunk)
 	return chunk, err

@@ -39,7 +39,7 @@ var deckCalls = map[string]func(ctx context.Context, d pipeline.Deck) (any, erro
 		return d.Log(ctx, pipeline.LogRequest{Worker: "extract/0", Cursor: "1:2+3", Tail: 5, Wait: time.Second, Limit: 100})
 	},
 	"log before": func(ctx context.Context, d pipeline.Deck) (any, error) {
-		return d.Log(ctx, pipeline.LogRequest{Worker: "extract/0", Before: pipeline.LogEnd})
+		return d.Log(ctx, pipeline.LogRequest{Worker: "extract/0", Before: pipeline.LogEnd, Lines: true})
 	},
 	"failures": func(ctx context.Context, d pipeline.Deck) (any, error) { return d.Failures(ctx) },
 	"describe": func(ctx context.Context, d pipeline.Deck) (any, error) { return d.Describe(ctx, "extract/0 ü") },

@@ -107,3 +107,16 @@ func (v *view) oldest() cursor {
 	}
 	return at
 }
+
+// wholeLines cuts a chunk that does not reach the newest byte after its last
+// newline, and returns where that is.
+func wholeLines(c *pipeline.LogChunk, at cursor) cursor {
+	rest := len(c.Data) - bytes.LastIndexByte(c.Data, '\n') - 1
+	if c.EOF || rest == len(c.Data) || int64(rest) > at.off {
+		return at
+	}
+	c.Data = c.Data[:len(c.Data)-rest]
+	at.off -= int64(rest)
+	c.Cursor = at.String()
+	return at
+}

@@ -71,7 +71,8 @@ func RotatedName(path string, gen int64) string {
 // keeps the newest keep (0: 3) generations as PATH.GEN. It copies and then
 // truncates, because the worker holds the file open with O_APPEND and can not
 // be told to open another; lines written in between are lost. It reports
-// whether it cut. A rotation by another process is left to that process.
+// whether it cut. A rotation by another process is left to that process; on a
+// full disk the log grows until there is room for a copy.
 func Rotate(path string, maxBytes int64, keep int) (bool, error) {
 	if maxBytes <= 0 {
 		maxBytes = defaultMaxBytes
@@ -94,17 +95,15 @@ func Rotate(path string, maxBytes int64, keep int) (bool, error) {
 	if info, err = f.Stat(); err != nil || info.Size() < maxBytes {
 		return false, err
 	}
+	if !makeRoom(f, path, info.Size()) {
+		return false, nil // a copy that cannot be whole would take the last room from everybody
+	}
 	return true, rotate(f, path, info.Size(), keep)
 }
 
 func rotate(f *os.File, path string, size int64, keep int) error {
 	p := readPosition(os.ReadFile, path).settled(size)
-	for gen := p.Gen - int64(keep); gen > p.Gen-int64(keep)-8; gen-- {
-		if gen >= 0 {
-			// A generation that stays is only disk space.
-			_ = os.Remove(RotatedName(path, gen))
-		}
-	}
+	dropBefore(path, p.Gen-int64(keep))
 	out, err := os.OpenFile(RotatedName(path, p.Gen), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
 	if err != nil {
 		return fmt.Errorf("cannot rotate log: %w", err)
@@ -127,6 +126,31 @@ func rotate(f *os.File, path string, size int64, keep int) error {
 		return fmt.Errorf("cannot truncate log: %w", err)
 	}
 	return writePosition(path, Position{Gen: p.Gen + 1, Start: p.Start + p.Cut + more})
+}
+
+// dropBefore removes generations up to newest. One that stays is only disk
+// space.
+func dropBefore(path string, newest int64) {
+	for gen := newest; gen > newest-8 && gen >= 0; gen-- {
+		_ = os.Remove(RotatedName(path, gen))
+	}
+}
+
+// makeRoom says whether the disk takes a copy of a log, and one as large
+// beside it for those who fill it meanwhile. If it does not, the older
+// generations go before their time.
+func makeRoom(f *os.File, path string, size int64) bool {
+	if room(f, size) {
+		return true
+	}
+	dropBefore(path, readPosition(os.ReadFile, path).Gen-1)
+	return room(f, size)
+}
+
+func room(f *os.File, size int64) bool {
+	var st unix.Statfs_t
+	err := unix.Fstatfs(int(f.Fd()), &st)
+	return err != nil || int64(st.Bavail)*int64(st.Bsize) >= 2*size //nolint:gosec // both are far below 2^62
 }
 
 func writePosition(path string, p Position) error {

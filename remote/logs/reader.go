@@ -108,6 +108,9 @@ func (r *Reader) readOnce(rel string, at cursor, placed bool, req pipeline.LogRe
 		}
 	}
 	chunk, at, err := v.read(at, limit)
+	if req.Lines {
+		at = wholeLines(&chunk, at)
+	}
 	chunk.Start, chunk.First = start, start != ""
 	return chunk, at, true, err
 }
