@@ -17,13 +17,11 @@ func TestRotateOnAFullDisk(t *testing.T) {
 	path := filepath.Join(disk, "w-0.log")
 	text := bytes.Repeat([]byte("a line of the worker\n"), 5000)
 	rotateAt := int64(len(text))
-	for range 2 {
-		if err := os.WriteFile(path, text, 0o640); err != nil {
-			t.Fatal(err)
-		}
-		if cut, err := Rotate(path, rotateAt, 3); !cut || err != nil {
-			t.Fatalf("rotated %t, %v", cut, err)
-		}
+	if err := os.WriteFile(path, text, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if cut, err := Rotate(path, rotateAt, 3); !cut || err != nil {
+		t.Fatalf("rotated %t, %v", cut, err)
 	}
 	if err := os.WriteFile(path, text, 0o640); err != nil {
 		t.Fatal(err)
@@ -44,7 +42,7 @@ func TestRotateOnAFullDisk(t *testing.T) {
 	if cut, err := Rotate(path, rotateAt, 3); !cut || err != nil {
 		t.Errorf("with room again: rotated %t, %v", cut, err)
 	}
-	if got, err := os.ReadFile(RotatedName(path, 2)); err != nil || !bytes.Equal(got, text) {
+	if got, err := os.ReadFile(RotatedName(path, 1)); err != nil || !bytes.Equal(got, text) {
 		t.Errorf("the newest generation has %d bytes, %v", len(got), err)
 	}
 }

@@ -3,7 +3,6 @@ package proc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,28 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pipedeck/pipeline"
+	"pipedeck/remote/internal/smalldisk"
 )
 
 // With the state directory and the log on a full disk a worker runs on, its end
 // is recorded, and a start is refused with nothing started.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can mount a small disk")
-	}
 	d := newDeck(t)
-	disk := filepath.Join(d.root, "disk")
-	if err := os.Mkdir(disk, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("none", disk, "tmpfs", 0, fmt.Sprintf("size=%d", 2<<20)); err != nil {
-		t.Skipf("cannot mount a small disk: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	disk := smalldisk.Mount(t, 2<<20)
 	o := d.options()
 	o.RunsDir = filepath.Join(disk, "runs")
 	h := New(o)
@@ -46,16 +32,7 @@ func TestFullDisk(t *testing.T) {
 	l.Log = filepath.Join(disk, "w-0.log")
 	start(t, h, l)
 	worker := seen(t, h).PID
-	filler, err := os.Create(filepath.Join(disk, "filler"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = filler.Write(make([]byte, 4096))
-	}
-	if err := filler.Close(); err != nil {
-		t.Fatal(err)
-	}
+	filler := smalldisk.Fill(t, disk)
 	if got := seen(t, h); got.State != pipeline.ProcRunning || got.PID != worker {
 		t.Errorf("on a full disk: %+v", got)
 	}
@@ -76,7 +53,7 @@ func TestFullDisk(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, reapedFile)); err != nil {
 		t.Errorf("the last descendant's end is not recorded: %v", err)
 	}
-	if err := os.Remove(filler.Name()); err != nil {
+	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
 	start(t, h, other) // the same launch, as a supervisor would
