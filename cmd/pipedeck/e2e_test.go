@@ -34,6 +34,8 @@ func TestE2E(t *testing.T) {
 		{"large files", testLargeFiles},
 		{"worker killed", testWorkerKilled},
 		{"watch", testWatch},
+		{"life", testLife},
+		{"place", testPlace},
 		{"demo", testDemo},
 		{"demo signalled", testDemoSignalled},
 		{"demo of a shell that ends", testDemoOutlivesShell},
