@@ -66,7 +66,7 @@ func (w *World) facts(st *stageWorld, wk *workerWorld, c stageCounts, at time.Ti
 		gpuLost: w.gpuLost(wk), memTight: wk.motion.oom, workLeft: true,
 		alive: wk.motion.alive, motionless: wk.motion.still,
 		loadingTimeout: sp.LoadingTimeout, stallAfter: sp.StallAfter, maxRestarts: sp.Restart.Max,
-		readErr: wk.source.err,
+		readErr: wk.source.err, adopted: wk.declared.adopted,
 	}
 	if wk.seen == nil || wk.seen.State != ProcRunning {
 		return f

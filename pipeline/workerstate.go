@@ -17,6 +17,7 @@ type workerFacts struct {
 
 	counted    bool // something tells what it has produced
 	shared     bool // but only of the stage as a whole
+	adopted    bool // it ran before this agent did
 	readErr    string
 	produced   bool
 	still      time.Duration // the counter has stood still for so long
@@ -106,6 +107,9 @@ func judgeUncounted(f workerFacts) (WorkerState, string) {
 	why := "its progress cannot be read"
 	if f.readErr != "" {
 		why += ": " + f.readErr
+	}
+	if f.adopted {
+		return WorkerRunning, "taken over from an earlier agent; " + why
 	}
 	if f.alive <= f.loadingTimeout {
 		return WorkerLoading, "no output yet; " + why

@@ -210,7 +210,8 @@ func (s *stageWorld) worker(rank int) *workerWorld {
 
 func (s *stageWorld) id(rank int) string { return fmt.Sprintf("%s/%d", s.sp.Name, rank) }
 
-// ranks lists the ranks to show: those wanted, and those ever launched here.
+// ranks lists the ranks to show: those wanted, and those ever launched here. Of
+// ranks beyond the world of a running stage only what still lives counts.
 func (s *stageWorld) ranks() []int {
 	world := 0
 	if s.want.Want == WantRunning {
@@ -223,11 +224,16 @@ func (s *stageWorld) ranks() []int {
 	out := []int{}
 	for rank := range top {
 		wk := s.workers[rank]
-		if rank < world || (wk != nil && wk.seen != nil) || s.want.Workers[rank].Launch != "" {
+		launched := (wk != nil && wk.seen != nil) || s.want.Workers[rank].Launch != ""
+		if rank < world || (world == 0 && launched) || lives(wk) {
 			out = append(out, rank)
 		}
 	}
 	return out
+}
+
+func lives(wk *workerWorld) bool {
+	return wk != nil && wk.seen != nil && (wk.seen.State == ProcRunning || wk.seen.Stragglers > 0)
 }
 
 // Snapshot is all that is known at now. It changes nothing.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/user"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -73,7 +72,7 @@ func (a *app) actCommand(x act) *cobra.Command {
 			if len(args) > 0 {
 				in.Target = args[0]
 			}
-			return a.toAct(cmd.Context(), func(c *client.Client) error {
+			return a.toAct(cmd.Context(), in.Verb, func(c *client.Client) error {
 				return a.act(cmd.Context(), c, in, confirm)
 			})
 		},
@@ -276,7 +275,7 @@ func (a *app) sameSpec(ctx context.Context, s specFile, c *client.Client) (*clie
 	}
 	if busy := busyWith(snap); busy != "" {
 		return nil, pipeline.Problemf(pipeline.ProblemRefused,
-			"stop the workers first, with the spec that the agent runs: "+filepath.Join(s.StateDir, specCopy),
+			"stop the workers first; the next start takes this spec",
 			"cannot act on %q: the agent runs another version of it and %s", a.flag.spec, busy)
 	}
 	if _, err := client.End(ctx, wire.State{Dir: s.StateDir}); err != nil {
@@ -292,10 +291,14 @@ func busyWith(snap pipeline.Snapshot) string {
 			return fmt.Sprintf("%s of %q is running", n.Action.Verb, n.Action.Target)
 		}
 	}
-	if live := alive(snap); len(live) > 0 {
-		return strings.Join(live, ", ") + " lives"
+	switch live := alive(snap); len(live) {
+	case 0:
+		return ""
+	case 1:
+		return live[0] + " lives"
+	default:
+		return strings.Join(live, ", ") + " live"
 	}
-	return ""
 }
 
 // alive names the workers that have a process.

@@ -126,11 +126,17 @@ func (a *app) agentStopCommand() *cobra.Command {
 				return err
 			}
 			state := wire.State{Dir: s.StateDir}
-			live := a.liveWorkers(cmd.Context(), state)
 			ran, err := client.End(cmd.Context(), state)
+			if err != nil {
+				return err
+			}
+			// The processes themselves are asked: the agent may not have answered.
+			live, err := livingWorkers(cmd.Context(), s.StateDir)
 			switch {
 			case err != nil:
-				return err
+				a.say("agent and keeper ended; whether workers are alive is unknown: %v", err)
+			case !ran && len(live) > 0:
+				a.say("no agent runs; alive: %s", strings.Join(live, ", "))
 			case !ran:
 				a.say("no agent runs")
 			case len(live) > 0:
@@ -141,21 +147,6 @@ func (a *app) agentStopCommand() *cobra.Command {
 			return nil
 		},
 	}
-}
-
-// liveWorkers names the workers that an agent sees alive; none where no agent
-// answers.
-func (a *app) liveWorkers(ctx context.Context, state wire.State) []string {
-	c, err := client.Dial(ctx, state.Socket())
-	if err != nil {
-		return nil
-	}
-	defer c.Close()
-	snap, err := c.Snapshot(ctx)
-	if err != nil {
-		return nil
-	}
-	return alive(snap)
 }
 
 // comingBack is how long a command waits for an agent that its keeper is

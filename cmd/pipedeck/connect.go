@@ -81,13 +81,18 @@ func (a *app) withDeck(ctx context.Context, f func(specFile, *client.Client) err
 	}
 	defer c.Close()
 	if hello, err := c.Hello(ctx); err == nil && hello.SpecHash != s.Hash {
-		a.say("note: the agent runs another version of this spec (%s); the next action takes this one", filepath.Join(s.StateDir, specCopy))
+		a.say("note: the agent runs another version of this spec (%s); the next start takes this one, once no worker is alive", filepath.Join(s.StateDir, specCopy))
 	}
 	return f(s, c)
 }
 
-// toAct runs f with an agent that runs exactly this invocation's spec.
-func (a *app) toAct(ctx context.Context, f func(*client.Client) error) error {
+// toAct runs f with the deck's agent. What starts workers starts them by this
+// invocation's spec; everything else, such as a stop, is done by the spec that
+// the agent runs, with a note.
+func (a *app) toAct(ctx context.Context, verb pipeline.Verb, f func(*client.Client) error) error {
+	if verb != pipeline.VerbStart && verb != pipeline.VerbRestart {
+		return a.withDeck(ctx, func(_ specFile, c *client.Client) error { return f(c) })
+	}
 	s, err := a.loadSpec()
 	if err != nil {
 		return err

@@ -4,12 +4,18 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
 
 	"pipedeck/pipeline"
+	"pipedeck/remote/agent/wire"
 	"pipedeck/remote/client"
 	"pipedeck/tui"
 )
@@ -26,11 +32,18 @@ func isTerminal(stream any) bool {
 
 // console opens the console on a terminal; elsewhere it prints the snapshot.
 func (a *app) console(ctx context.Context) error {
-	if !isTerminal(a.in) || !isTerminal(a.out) {
+	keys, err := a.view.check(a.env)
+	if err != nil {
+		return err
+	}
+	if !a.view.plain && (!isTerminal(a.in) || !isTerminal(a.out)) {
 		return a.snapshot(ctx, "")
 	}
 	return a.withDeck(ctx, func(s specFile, c *client.Client) error {
-		err := a.openConsole(ctx, c, func(ctx context.Context) (pipeline.Deck, error) { return a.connect(ctx, s) })
+		// Only a command starts an agent: one that was stopped on purpose must not
+		// come back by itself, with the spec and the credentials of this console.
+		socket := wire.State{Dir: s.StateDir}.Socket()
+		err := a.openConsole(ctx, c, keys, func(ctx context.Context) (pipeline.Deck, error) { return client.Dial(ctx, socket) })
 		if errors.Is(err, tui.ErrDumbTerminal) {
 			return a.snapshot(ctx, "")
 		}
@@ -40,14 +53,82 @@ func (a *app) console(ctx context.Context) error {
 
 // openConsole runs the console on a deck. A lost link is dialled again for
 // ever; closing the console stops nothing.
-func (a *app) openConsole(ctx context.Context, first pipeline.Deck, dial func(context.Context) (pipeline.Deck, error)) error {
+func (a *app) openConsole(ctx context.Context, first pipeline.Deck, keys tui.KeyMap, dial func(context.Context) (pipeline.Deck, error)) error {
 	w := client.NewWatcher(dial, consoleEvery, wallClock{})
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
 	go w.Run(watch)
+	if a.view.plain {
+		return tui.Plain(ctx, w, a.out, time.Now)
+	}
 	return tui.Run(ctx, tui.Options{
-		Source: w, Deck: first, In: inFile(a.in), Out: outFile(a.out), Now: time.Now, Environ: a.env,
+		Source: w, Deck: first, In: inFile(a.in), Out: outFile(a.out), Now: time.Now, Environ: a.env, By: operator(),
+		Color: a.view.color, Sync: a.view.sync, Theme: tui.Theme(a.view.theme), ASCII: a.view.ascii, ReadOnly: a.view.readOnly, Keys: keys,
 	})
+}
+
+// viewFlags say how the console looks and what its keys may do.
+type viewFlags struct {
+	readOnly, ascii, plain   bool
+	color, sync, theme, keys string
+}
+
+// choices are the values that each flag with a choice takes.
+func (v *viewFlags) choices() []choice {
+	return []choice{
+		{"color", &v.color, []string{"auto", "always", "16", "256", "never"}},
+		{"sync", &v.sync, []string{"auto", "on", "off"}},
+		{"theme", &v.theme, []string{"auto", "dark", "light", "mono"}},
+	}
+}
+
+type choice struct {
+	flag   string
+	value  *string
+	values []string
+}
+
+// viewFlags gives a command that opens the console its flags.
+func (a *app) viewFlags(c *cobra.Command) {
+	f, v := c.Flags(), &a.view
+	f.BoolVar(&v.readOnly, "read-only", false, "no actions, and no key that allows them")
+	f.BoolVar(&v.plain, "plain", false, "one line for each change, no screen: for screen readers and logs")
+	f.BoolVar(&v.ascii, "ascii", false, "no block characters in charts")
+	f.StringVar(&v.color, "color", "auto", "auto, always, 16, 256 or never; auto obeys NO_COLOR")
+	f.StringVar(&v.theme, "theme", "auto", "auto, dark, light or mono")
+	f.StringVar(&v.sync, "sync", "auto", "synchronised output: auto (on over SSH), on or off")
+	f.StringVar(&v.keys, "keys", "", "key file (default ~/.config/pipedeck/keys, if there is one)")
+	for _, ch := range v.choices() {
+		_ = c.RegisterFlagCompletionFunc(ch.flag, cobra.FixedCompletions(ch.values, cobra.ShellCompDirectiveNoFileComp)) // only fails for a flag that does not exist
+	}
+}
+
+// check refuses a wrong value and reads the key file, before anything starts.
+func (v *viewFlags) check(env func(string) string) (tui.KeyMap, error) {
+	for _, ch := range v.choices() {
+		if *ch.value != "" && !slices.Contains(ch.values, *ch.value) {
+			return nil, pipeline.Problemf(pipeline.ProblemUsage, "it is one of "+strings.Join(ch.values, ", "), "cannot use --%s %q", ch.flag, *ch.value)
+		}
+	}
+	file := v.keys
+	if file == "" {
+		dir := env("XDG_CONFIG_HOME")
+		if dir == "" && env("HOME") != "" {
+			dir = filepath.Join(env("HOME"), ".config")
+		}
+		if dir == "" {
+			return nil, nil
+		}
+		file = filepath.Join(dir, "pipedeck", "keys")
+	}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) && v.keys == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot read key file %q: %w", file, cause(err))
+	}
+	return tui.ParseKeys(file, string(text))
 }
 
 func inFile(r io.Reader) *os.File {

@@ -23,7 +23,7 @@ func (a *app) planCommand() *cobra.Command {
 			if len(args) > 1 {
 				in.Target = args[1]
 			}
-			return a.toAct(cmd.Context(), func(c *client.Client) error {
+			return a.toAct(cmd.Context(), in.Verb, func(c *client.Client) error {
 				p, err := c.Plan(cmd.Context(), in)
 				if err != nil {
 					return err

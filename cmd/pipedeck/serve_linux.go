@@ -6,10 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -92,6 +94,28 @@ func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 // lockLost ends the agent as kill -9 would: every file that it has open may be
 // of a directory that is gone, every path another agent's.
 func (a *app) lockLost(p *pipeline.Problem) { os.Exit(a.report(p)) }
+
+// livingWorkers names the workers of a deck whose processes live, from the
+// records of their launches.
+func livingWorkers(ctx context.Context, stateDir string) ([]string, error) {
+	runs := filepath.Join(stateDir, "runs")
+	if _, err := os.Stat(runs); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	host := proc.New(proc.Options{RunsDir: runs})
+	seen, err := host.Observe(ctx)
+	if err != nil {
+		return nil, errors.Join(err, host.Close())
+	}
+	var out []string
+	for _, l := range seen {
+		if l.State == pipeline.ProcRunning {
+			out = append(out, workerName(l.Stage, l.Rank))
+		}
+	}
+	slices.Sort(out)
+	return out, host.Close()
+}
 
 // runAgent runs deck, mover and server together; the first that ends ends all.
 func runAgent(ctx context.Context, d *deck.Deck, m *moverParts, o agent.Options) error {

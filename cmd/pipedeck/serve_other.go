@@ -15,4 +15,6 @@ func (a *app) serve(context.Context, specFile, agentFlags) error {
 
 func shimMain(string) int { return exitFailed }
 
+func livingWorkers(context.Context, string) ([]string, error) { return nil, nil }
+
 func killRecorded(context.Context, string) {}

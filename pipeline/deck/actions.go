@@ -111,6 +111,9 @@ func (d *Deck) admit(ctx context.Context, req pipeline.ApplyRequest) (*heldPlan,
 			Text: fmt.Sprintf("cannot %s %q: it asks for the confirmation %q, given was %q", p.Action, p.Target, *p.Confirm, req.Confirm),
 		}
 	}
+	if p.Confirm == nil {
+		return held, nil // nobody was shown anything: each step looks for itself
+	}
 	return held, d.recheck(ctx, held)
 }
 

@@ -9,9 +9,21 @@ import (
 	"pipedeck/pipeline"
 )
 
+// firstLook is how long a snapshot waits for the first look at the processes:
+// before it, nothing true could be said of any worker.
+const firstLook = 2 * time.Second
+
 // Snapshot folds the mover's newest account first, so that its counts are of
 // this very moment.
-func (d *Deck) Snapshot(_ context.Context) (pipeline.Snapshot, error) {
+func (d *Deck) Snapshot(ctx context.Context) (pipeline.Snapshot, error) {
+	timer := time.NewTimer(firstLook)
+	defer timer.Stop()
+	select {
+	case <-d.ready:
+	case <-timer.C:
+	case <-ctx.Done():
+		return pipeline.Snapshot{}, ctx.Err()
+	}
 	d.foldMover()
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -104,6 +104,7 @@ func (d *Deck) Run(ctx context.Context) error {
 	if err := d.resume(ctx); err != nil {
 		return err
 	}
+	d.readProgress()
 	close(d.ready)
 	loops := []func(context.Context){d.superviseLoop, d.sensorLoop, d.moverLoop, d.progressLoop}
 	for _, loop := range loops {

@@ -323,6 +323,26 @@ func TestANewRunWantsNothingOfTheOldOne(t *testing.T) {
 	})
 }
 
+func TestAStageThatShrankShowsNoOldRank(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 2", 0)
+		w.host.onSig = func(l *pipeline.LaunchSeen, _ string, _ pipeline.Scope) { w.host.exit(l, 143) }
+		d, end := w.agent(t)
+		do(t, d, pipeline.VerbStart, "extract")
+		do(t, d, pipeline.VerbStop, "extract")
+		end()
+		w.sp.Stages[0].Workers.Count = 1
+		d, end = w.agent(t)
+		defer end()
+		do(t, d, pipeline.VerbStart, "extract")
+		s, _ := d.Snapshot(t.Context())
+		if got := s.Nodes[0].Stages[0].Workers; len(got) != 1 || s.Health != pipeline.Healthy {
+			t.Errorf("%d workers, %s %v", len(got), s.Health, s.HealthReasons)
+		}
+	})
+}
+
 func TestANewAgentTellsTheMoverWhatWasStarted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

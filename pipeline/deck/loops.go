@@ -131,11 +131,13 @@ func (d *Deck) foldMover() {
 }
 
 func (d *Deck) progressLoop(ctx context.Context) {
-	every(ctx, progressEvery, func() {
-		for _, r := range d.progress.read(d.p.Now(), d.seenAll(), d.wants.stages()) {
-			d.fold(r)
-		}
-	})
+	every(ctx, progressEvery, d.readProgress)
+}
+
+func (d *Deck) readProgress() {
+	for _, r := range d.progress.read(d.p.Now(), d.seenAll(), d.wants.stages()) {
+		d.fold(r)
+	}
 }
 
 // every calls f at once and then at each interval until ctx is done.

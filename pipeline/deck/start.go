@@ -15,7 +15,7 @@ import (
 
 // okayAfter is how long a worker must live to count as started: an import
 // error or a bad flag ends it sooner.
-const okayAfter = time.Second
+const okayAfter = 2 * time.Second
 
 // startWorkers wants the workers of one stage running and waits until each is
 // verified alive or has ended with 0. On names the stage for all ranks, or

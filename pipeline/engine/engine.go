@@ -75,7 +75,7 @@ const (
 // the open one if ctx ended first.
 func (e *Engine) Run(ctx context.Context, p pipeline.Plan, a pipeline.Action, first int) pipeline.Action {
 	a = copyAction(a) // the caller's may be shown to others already
-	a.Result = pipeline.Verified
+	result := pipeline.Verified
 	for i := first; i < len(p.Steps); i++ {
 		out := e.step(ctx, p, &a, i)
 		if ctx.Err() != nil {
@@ -85,13 +85,13 @@ func (e *Engine) Run(ctx context.Context, p pipeline.Plan, a pipeline.Action, fi
 		if out.Result == pipeline.Verified {
 			continue
 		}
-		a.Result = out.Result
+		result = out.Result
 		reason := fmt.Sprintf("step %d of %d, %s: %s", i+1, len(p.Steps), p.Steps[i].Kind, out.Text)
 		a.Reason = &reason
 		break
 	}
 	end := e.Now()
-	a.EndedAt = &end
+	a.Result, a.EndedAt = result, &end
 	text := string(a.Result)
 	if a.Reason != nil {
 		text += ": " + *a.Reason

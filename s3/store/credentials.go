@@ -101,6 +101,11 @@ func (c *Chain) load(ctx context.Context) (aws.Credentials, error) {
 		return aws.Credentials{}, err
 	}
 	got, err := cfg.Credentials.Retrieve(ctx)
+	if err != nil && metadata == imds.ClientDisabled && errors.Is(ctx.Err(), nil) && c.env("AWS_PROFILE") == "" {
+		// The SDK ends its chain at the metadata service, which was never asked:
+		// its word for that would hide what is missing.
+		return aws.Credentials{}, errors.New("none of them has keys")
+	}
 	if err != nil {
 		return aws.Credentials{}, err
 	}

@@ -18,7 +18,10 @@ import (
 	"pipedeck/pipeline"
 )
 
-const hintNoCredentials = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or write ~/.aws/credentials"
+const hintNoCredentials = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or write ~/.aws/credentials" + hintAgentEnv
+
+// hintAgentEnv says why a corrected environment alone does not help.
+const hintAgentEnv = "; a running agent keeps the environment it was started with (`pipedeck agent stop`, then start again), files are read anew"
 
 // hintForCode says what the operator can do about an endpoint's code.
 func hintForCode(code string, r *smithyhttp.Response) string {
@@ -26,12 +29,12 @@ func hintForCode(code string, r *smithyhttp.Response) string {
 	case "ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired":
 		return "the session token has expired; get a new one: it is picked up by itself"
 	case "InvalidAccessKeyId":
-		return "the endpoint does not know this access key; check AWS_ACCESS_KEY_ID, AWS_PROFILE and the endpoint"
+		return "the endpoint does not know this access key; check AWS_ACCESS_KEY_ID, AWS_PROFILE and the endpoint" + hintAgentEnv
 	case "SignatureDoesNotMatch":
 		if s := clockSkew(r); s != 0 {
 			return skewHint(s)
 		}
-		return "the secret key does not belong to the access key; check AWS_SECRET_ACCESS_KEY"
+		return "the secret key does not belong to the access key; check AWS_SECRET_ACCESS_KEY" + hintAgentEnv
 	case "RequestTimeTooSkewed":
 		return skewHint(clockSkew(r))
 	case "NoSuchBucket":
