@@ -82,6 +82,9 @@ func crashAt(t *testing.T, name string) {
 		letGo(t, d)
 	}
 	await(t, "the crash", func() bool { raw, err := os.ReadFile(at); return err == nil && string(raw) == name })
+	if slices.Contains([]point{shimForked, shimStartedTmp, shimStarted}, point(name)) {
+		awaitFile(t, filepath.Join(d.root, "starts")) // before anybody looks
+	}
 	took := takeOver(t, h, d)
 	letGo(t, d)
 	end := settled(t, h, d)
@@ -117,6 +120,9 @@ func takeOver(t *testing.T, h *Host, d deck) bool {
 		}
 		return len(got) == 0 || got[0].State != pipeline.ProcIntended
 	})
+	if _, err := os.Stat(filepath.Join(d.root, "running")); err == nil && (len(got) == 0 || got[0].State != pipeline.ProcRunning) {
+		t.Errorf("a worker lives, seen is %+v", got) // it would be killed as a straggler
+	}
 	if len(got) > 0 && (got[0].State != pipeline.ProcLost || workerRan(d)) {
 		return false
 	}
