@@ -9,6 +9,7 @@ import (
 
 	"pipedeck/pipeline"
 	"pipedeck/s3/ledger"
+	"pipedeck/s3/local"
 	"pipedeck/s3/mover"
 	"pipedeck/s3/store"
 )
@@ -28,8 +29,10 @@ func (m *moverParts) close() error {
 }
 
 // newMover opens the ledger and makes two clients of the store: what one
-// uploads, the other verifies over connections of its own.
-func newMover(ctx context.Context, s specFile, log *slog.Logger) (*moverParts, error) {
+// uploads, the other verifies over connections of its own. Before a file is
+// moved aside and before it is unlinked, mine is called: it does not return
+// once the deck is another agent's.
+func newMover(ctx context.Context, s specFile, log *slog.Logger, mine func()) (*moverParts, error) {
 	l, err := ledger.Open(ctx, filepath.Join(s.StateDir, "ledger.db"), ledger.Binding{
 		Endpoint: s.Store.Endpoint, Bucket: s.Store.Bucket, Prefix: s.Store.Prefix, Run: s.Run, Deck: s.Deck,
 	})
@@ -48,6 +51,11 @@ func newMover(ctx context.Context, s specFile, log *slog.Logger) (*moverParts, e
 	parts.mover, err = mover.New(mover.Options{
 		Spec: s.Spec, Store: client(), Verifier: client(), Ledger: l,
 		StateDir: s.StateDir, Clock: time.Now, Log: log,
+		Hook: func(point string) {
+			if point == mover.HookBeforeRemove || point == local.PointChecked {
+				mine()
+			}
+		},
 	})
 	if err != nil {
 		return nil, errors.Join(err, parts.close())

@@ -70,7 +70,7 @@ func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 		return errors.Join(err, lock.Release())
 	}
 	defer closing(log, "journal", j.Close)
-	m, err := newMover(ctx, s, log)
+	m, err := newMover(ctx, s, log, func() { agent.Mine(lock, a.lockLost) })
 	if err != nil {
 		return errors.Join(err, lock.Release())
 	}

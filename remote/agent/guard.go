@@ -16,14 +16,23 @@ const guardEvery = 250 * time.Millisecond
 // no longer the one at its path: the state directory was removed, replaced or
 // moved. What this process records goes nowhere then, and another can hold the
 // deck, so it must end at once, without tidying up what is another's by now.
-// Before a step that destroys something, Lock.Check asks the same.
+// Before a step that destroys something, Mine asks the same.
 func Guard(ctx context.Context, lock *wire.Lock, lost func(*pipeline.Problem)) {
 	for sleep(ctx, guardEvery) {
-		if err := lock.Check(); err != nil {
-			lost(pipeline.Problemf(pipeline.ProblemRefused,
-				"workers live on; the next command starts an agent on what is there now",
-				"the state directory was removed or replaced, this process ends: %w", err))
+		if !Mine(lock, lost) {
 			return
 		}
 	}
+}
+
+// Mine says whether the deck of this lock is still this process's, after a call
+// of lost if it is not.
+func Mine(lock *wire.Lock, lost func(*pipeline.Problem)) bool {
+	err := lock.Check()
+	if err != nil {
+		lost(pipeline.Problemf(pipeline.ProblemRefused,
+			"workers live on; the next command starts an agent on what is there now",
+			"the state directory was removed or replaced, this process ends: %w", err))
+	}
+	return err == nil
 }
