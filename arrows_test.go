@@ -25,6 +25,7 @@ var arrows = map[string][]string{
 	"s3":       {"s3", "pipeline"},
 	"gpu":      {"gpu", "pipeline"},
 	"pipeline": {"pipeline"},
+	"bench":    {"bench", "s3", "pipeline"},
 }
 
 // noWorld are the standard packages through which the pure core would reach
@@ -55,6 +56,7 @@ var mayRemove = map[string]string{
 	"remote/proc/records_linux.go": "a launch's own records",
 	"s3/ledger/ledger.go":          "a broken ledger, moved aside",
 	"s3/s3test/objects.go":         "bodies of the test server",
+	"tui/stderr.go":                "the file that held stderr",
 }
 
 // maxFunction is the length of a function that nobody can read any more.

@@ -141,8 +141,7 @@ func storeBlock(b board, u *ui, t totals, w int) []line {
 		figures("produced", bytesRate(b, t.produced), "uploaded "+bytesRate(b, t.bytes), ""),
 		figures("verified", f(t.verified), "failed "+f(t.failed), "quarantined "+f(t.quarantined)),
 		figures("local", f(t.local)+" files", opt(t.localBytes, bytesText), checked(b, t)),
-		{txt(plain, left("", 11)), txt(plain, left("safe to delete "+f(t.safe), 24)), txt(bold, "not in S3 "+f(t.notInStore))},
-		{txt(plain, left("disk", 11)), txt(plain, diskText(b))},
+		{txt(plain, left("", 11)), txt(plain, left("safe to delete "+f(t.safe), 32)), txt(bold, "not in S3 "+f(t.notInStore))},
 	}
 	if deref(t.failed) > 0 {
 		lines[5][2].look = bad
@@ -150,7 +149,7 @@ func storeBlock(b board, u *ui, t totals, w int) []line {
 	if notes := t.notes(); notes != "" {
 		lines = append(lines, line{txt(plain, left("", 11)), txt(warn, "of these"+notes)})
 	}
-	return lines
+	return append(lines, line{txt(plain, left("disk", 11)), txt(plain, diskText(b)), txt(dim, diskReason(b))})
 }
 
 func figures(name, a, b, c string) line {
@@ -212,8 +211,8 @@ func checked(b board, t totals) string {
 	return "checked " + lasting(max(0, b.now.Sub(t.coverageAt).Seconds()))
 }
 
-// diskText is the disk that is full first, else the one with the least space.
-func diskText(b board) string {
+// tightest is the disk that is full first, else the one with the least space.
+func tightest(b board) *pipeline.DiskSnapshot {
 	var worst *pipeline.DiskSnapshot
 	for i := range b.node.Disks {
 		d := &b.node.Disks[i]
@@ -221,6 +220,19 @@ func diskText(b board) string {
 			worst = d
 		}
 	}
+	return worst
+}
+
+// diskReason is why it is not known when a disk will be full.
+func diskReason(b board) string {
+	if d := tightest(b); d != nil && d.FullInSeconds == nil && deref(d.FullReason) != "" {
+		return " (" + *d.FullReason + ")"
+	}
+	return ""
+}
+
+func diskText(b board) string {
+	worst := tightest(b)
 	if worst == nil {
 		return "disk -"
 	}

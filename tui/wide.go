@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"pipedeck/pipeline"
 )
@@ -78,7 +79,7 @@ func ruled(text string, w int) line {
 func chart(u *ui, title string, values []float64, w int, f func(float64) string) []line {
 	top := scaleTop(values)
 	cells := resample(values, w)
-	out := []line{ruled(fmt.Sprintf("%s, last %s, 0 to %s", title, lasting(historyKeep*historyStep.Seconds()), f(top)), w)}
+	out := []line{ruled(fmt.Sprintf("%s, last %d min, 0 to %s", title, int(historyKeep*historyStep/time.Minute), f(top)), w)}
 	for y := chartH - 1; y >= 0; y-- {
 		out = append(out, line{{text: chartRow(cells, y, top, u.ascii), look: accent}})
 	}

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,6 +89,22 @@ func fitColumns(cols []column, w int) []column {
 	return cols
 }
 
+// knownColumns leaves out columns that no row has a value for: their place is
+// better used.
+func knownColumns(cols []column, rows []row) []column {
+	some := func(f func(r row) bool) bool { return len(rows) == 0 || slices.ContainsFunc(rows, f) }
+	gpu := func(f func(g *pipeline.GPUSnapshot) bool) bool {
+		return some(func(r row) bool { return r.gpu != nil && f(r.gpu) })
+	}
+	total := some(func(r row) bool { return r.worker != nil && r.worker.Total != nil })
+	empty := map[string]bool{
+		"SHARD": !total, "ETA": !total,
+		"TEMP":  !gpu(func(g *pipeline.GPUSnapshot) bool { return g.TempCelsius != nil }),
+		"POWER": !gpu(func(g *pipeline.GPUSnapshot) bool { return g.PowerWatts != nil }),
+	}
+	return slices.DeleteFunc(cols, func(c column) bool { return empty[c.title] })
+}
+
 // workersPane draws the column titles and one line a row. When rows do not
 // fit, failing ones come first and the rest folds into a summary.
 func workersPane(b board, u *ui, sz size) []line {
@@ -99,7 +116,7 @@ func workersPane(b board, u *ui, sz size) []line {
 	if sz.w >= 100 {
 		spark = 2 * sparkMin
 	}
-	cols := fitColumns(columns(min(names, max(10, sz.w/7)), spark, 8+btoi(b.stale)), sz.w)
+	cols := fitColumns(knownColumns(columns(min(names, max(10, sz.w/7)), spark, 8+btoi(b.stale)), b.all), sz.w)
 	top := scaleTop(workerSeries(b, u)...)
 	out := []line{columnTitles(cols, top)}
 	rows, folded := foldRows(b.rows, u.selected, sz.h-1)

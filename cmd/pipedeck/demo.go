@@ -15,6 +15,7 @@ import (
 	"pipedeck/pipeline"
 	"pipedeck/remote/client"
 	"pipedeck/s3/s3test"
+	"pipedeck/tui"
 )
 
 // The demo's size: 10,000 samples of 16 KiB are 160 MB in the memory of its
@@ -46,13 +47,18 @@ When the demo ends, its agent, workers and folder are gone.`,
 		Example: "  pipedeck demo\n  pipedeck demo --headless --for 20s",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !headless && (!isTerminal(a.in) || !isTerminal(a.out)) {
+			if !headless && !a.view.plain && (!isTerminal(a.in) || !isTerminal(a.out)) {
 				return pipeline.Problemf(pipeline.ProblemUsage, "use --headless in a script", "cannot open the demo's console: no terminal")
 			}
-			return a.demo(cmd.Context(), headless, length)
+			keys, err := a.view.check(a.env)
+			if err != nil {
+				return err
+			}
+			return a.demo(cmd.Context(), headless, length, keys)
 		},
 	}
 	cmd.Flags().BoolVar(&headless, "headless", false, "no console: print a final snapshot as JSON")
+	a.viewFlags(cmd)
 	cmd.Flags().DurationVar(&length, "for", 0, "end after this long (headless: 30s)")
 	return cmd
 }
@@ -66,7 +72,7 @@ type demo struct {
 	store  *s3test.DemoServer
 }
 
-func (a *app) demo(ctx context.Context, headless bool, length time.Duration) error {
+func (a *app) demo(ctx context.Context, headless bool, length time.Duration, keys tui.KeyMap) error {
 	ctx, stop := withParent(ctx)
 	defer stop()
 	if length == 0 && headless {
@@ -81,7 +87,7 @@ func (a *app) demo(ctx context.Context, headless bool, length time.Duration) err
 	if err != nil {
 		return err
 	}
-	runErr := d.run(ctx, headless)
+	runErr := d.run(ctx, headless, keys)
 	return errors.Join(runErr, d.end(ctx))
 }
 
@@ -178,7 +184,7 @@ func (d *demo) begin(ctx context.Context) error {
 }
 
 // run shows the demo until ctx ends or the console is left.
-func (d *demo) run(ctx context.Context, headless bool) error {
+func (d *demo) run(ctx context.Context, headless bool, keys tui.KeyMap) error {
 	if headless {
 		d.a.say("demo: deck in %s; ends by itself", d.dir)
 		<-ctx.Done()
@@ -188,7 +194,7 @@ func (d *demo) run(ctx context.Context, headless bool) error {
 		}
 		return d.account(ctx)
 	}
-	err := d.a.openConsole(ctx, d.client, func(ctx context.Context) (pipeline.Deck, error) { return d.a.connect(ctx, d.spec) })
+	err := d.a.openConsole(ctx, d.client, keys, func(ctx context.Context) (pipeline.Deck, error) { return d.a.connect(ctx, d.spec) })
 	return errors.Join(err, d.lost(ctx))
 }
 

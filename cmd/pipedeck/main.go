@@ -33,6 +33,7 @@ type app struct {
 	err  io.Writer
 	env  func(string) string
 	flag globalFlags
+	view viewFlags
 	// parsed says that a command line was understood: an error before that is
 	// one of usage.
 	parsed bool
@@ -158,6 +159,7 @@ Exit codes: 0 healthy or done, 1 degraded, 2 failed, 3 unreachable or unknown,
 	f.StringVar(&a.flag.node, "node", "", "the node, where the spec has several")
 	f.BoolVar(&a.flag.json, "json", false, "print the result as JSON")
 	root.Flags().StringVar(&watch, "watch", "", "with --json: one object a line, this often (such as 2s)")
+	a.viewFlags(root)
 	root.SetFlagErrorFunc(usageError)
 	root.AddCommand(
 		a.snapshotCommand(), a.checkCommand(), a.demoCommand(),

@@ -1,0 +1,217 @@
+// Command console measures what the console costs: bytes written to the
+// terminal, CPU of one core, and the time from a key press to its screen. It
+// runs the real binary on a real deck (8 simulated workers, an S3 server in
+// this process), and btop and nvtop in the same kind of terminal where they
+// are installed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"pipedeck/bench/term"
+	"pipedeck/s3/s3test"
+)
+
+// The terminal that all are measured in.
+const width, height = 120, 40
+
+func main() {
+	bin := flag.String("bin", "bin/pipedeck", "the program")
+	length := flag.Duration("for", time.Minute, "how long each is measured")
+	warm := flag.Duration("warm", 20*time.Second, "how long each runs before")
+	flag.Parse()
+	if err := run(*bin, *length, *warm); err != nil {
+		fmt.Fprintln(os.Stderr, "console:", err)
+		os.Exit(1)
+	}
+}
+
+func run(bin string, length, warm time.Duration) (err error) {
+	bin, err = filepath.Abs(bin)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "pd-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	server, err := s3test.Demo(s3test.DemoOptions{})
+	if err != nil {
+		return err
+	}
+	d := deck{bin: bin, dir: dir}
+	if err := d.start(server); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.end()) }()
+	load, _ := os.ReadFile("/proc/loadavg")
+	fmt.Printf("terminal %dx%d, %v each, load before %s\n\n", width, height, length, strings.Join(strings.Fields(string(load))[:1], " "))
+	fmt.Println("| program | bytes/s | CPU of a core | key to screen, median | slowest of 20 |")
+	fmt.Println("| --- | --- | --- | --- | --- |")
+	for _, p := range programs(d) {
+		if _, err := exec.LookPath(p.argv[0]); err != nil {
+			fmt.Printf("| %s | not installed | | | |\n", p.name)
+			continue
+		}
+		f, err := p.measure(length, warm)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		fmt.Printf("| %s | %.0f | %.2f %% | %s | %s |\n", p.name, f.bytes, f.cpu, f.median, f.slowest)
+	}
+	return nil
+}
+
+// program is what is measured, and the key that opens and closes a screen by
+// which the answer to a key is seen.
+type program struct {
+	name         string
+	argv         []string
+	ready        string
+	open, opened string
+	shut         string
+	quit         string
+	dir          string
+	env          []string
+}
+
+func programs(d deck) []program {
+	return []program{
+		{"pipedeck", []string{d.bin}, "8/8 workers", "?", "next pane", "\x1b", "q", d.dir, d.env()},
+		{"btop", []string{"btop"}, "cpu", "", "", "", "q", d.dir, nil},
+		{"nvtop", []string{"nvtop"}, "GPU", "", "", "", "q", d.dir, nil},
+	}
+}
+
+// figures are what one program cost.
+type figures struct {
+	bytes, cpu      float64
+	median, slowest string
+}
+
+func (p program) measure(length, warm time.Duration) (figures, error) {
+	cmd := exec.Command(p.argv[0], p.argv[1:]...)
+	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), append([]string{"TERM=xterm-256color", "NO_COLOR=", "LANG=C.UTF-8"}, p.env...)...)
+	t, err := term.Open(cmd, width, height)
+	if err != nil {
+		return figures{}, err
+	}
+	defer t.Close(p.quit)
+	if _, err := t.AwaitText(p.ready, time.Minute); err != nil {
+		return figures{}, err
+	}
+	time.Sleep(warm)
+	bytes, ticks, began := t.Bytes(), cpuTicks(cmd.Process.Pid), time.Now()
+	time.Sleep(length)
+	took := time.Since(began).Seconds()
+	f := figures{
+		bytes: float64(t.Bytes()-bytes) / took, cpu: float64(cpuTicks(cmd.Process.Pid)-ticks) / ticksPerSecond / took * 100,
+		median: "-", slowest: "-",
+	}
+	if p.open == "" {
+		return f, nil
+	}
+	var times []time.Duration
+	for range 20 {
+		if err := t.Type(p.open); err != nil {
+			return f, err
+		}
+		took, err := t.AwaitText(p.opened, 10*time.Second)
+		if err != nil {
+			return f, err
+		}
+		times = append(times, took)
+		if err := t.Type(p.shut); err != nil {
+			return f, err
+		}
+		if _, err := t.AwaitText(p.ready, 10*time.Second); err != nil {
+			return f, err
+		}
+	}
+	slices.Sort(times)
+	f.median, f.slowest = times[len(times)/2].Round(time.Millisecond).String(), times[len(times)-1].Round(time.Millisecond).String()
+	return f, nil
+}
+
+// ticksPerSecond is what /proc counts CPU time in, on every Linux that Go
+// runs on.
+const ticksPerSecond = 100
+
+// cpuTicks is the CPU time of a process so far, user and system.
+func cpuTicks(pid int) int64 {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	f := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
+	if len(f) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseInt(f[11], 10, 64)
+	system, _ := strconv.ParseInt(f[12], 10, 64)
+	return user + system
+}
+
+// deck is a deck of eight simulated workers in a folder of its own.
+type deck struct{ bin, dir string }
+
+func (d deck) env() []string {
+	return []string{"AWS_ACCESS_KEY_ID=bench", "AWS_SECRET_ACCESS_KEY=bench-secret", "PIPEDECK_SIMULATE_GPUS=" + filepath.Join(d.dir, "gpus")}
+}
+
+const specYAML = `version: 1
+deck: bench
+run: r1
+workdir: %q
+store: {bucket: %q, endpoint: %q, region: us-east-1, path_style: true, credentials: node, max_parallel: 20, max_memory: 64MB}
+stages:
+  extract:
+    total: 1000000
+    workers:
+      per_gpu: 2
+      command: [%q, sim-worker, --rank, "{rank}", --world-size, "{world}", --total, "1000000", --rate, "6", --out, out,
+        --progress, "progress_{rank}.json", --done, done.txt, --gpu-dir, %q]
+      stop: {signal: SIGTERM, grace: 2s}
+    outputs:
+      hidden_states: {dir: out, match: "*.safetensors", format: safetensors, id: 'hs_(\d+)\.safetensors', key: "hs/{path}", after_upload: delete}
+    progress: {json: "progress_{rank}.json", done: processed, skipped: skipped}
+    done_set: {file: done.txt, form: lines}
+`
+
+func (d deck) start(server *s3test.DemoServer) error {
+	gpus, work := filepath.Join(d.dir, "gpus"), filepath.Join(d.dir, "work")
+	text := fmt.Sprintf(specYAML, work, server.Bucket(), server.URL(), d.bin, gpus)
+	err := errors.Join(os.Mkdir(gpus, 0o755), os.Mkdir(work, 0o755),
+		os.WriteFile(filepath.Join(d.dir, "pipedeck.yaml"), []byte(text), 0o644))
+	if err != nil {
+		return err
+	}
+	return d.do("start", "extract")
+}
+
+// end stops workers and agent; one that cannot be stopped is said.
+func (d deck) end() error {
+	return errors.Join(d.do("stop", "extract", "--confirm", "bench"), d.do("agent", "stop"))
+}
+
+func (d deck) do(args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, d.bin, args...)
+	cmd.Dir, cmd.Env = d.dir, append(os.Environ(), d.env()...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%q: %w: %s", args, err, out)
+	}
+	return nil
+}
