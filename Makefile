@@ -10,7 +10,7 @@ GOLANGCI_VERSION  := v2.15.0
 
 export CGO_ENABLED ?= 0
 
-.PHONY: build demo test check e2e fuzz bench fmt lint cross tools golden clean
+.PHONY: build demo test check e2e fuzz bench bench-console pictures fmt lint cross tools golden clean
 
 build: ## the static binary, bin/pipedeck
 	$(GO) build -trimpath -o $(BIN)/pipedeck ./cmd/pipedeck
@@ -41,6 +41,12 @@ fuzz: ## each fuzz target for FUZZTIME
 
 bench: ## benchmarks; figures that compare are ratios within one run
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
+
+bench-console: build ## what the console costs: bytes, CPU, key to screen; beside btop and nvtop
+	$(GO) run ./bench/console -bin $(BIN)/pipedeck
+
+pictures: build ## draw the screens of README and docs anew, from the demo
+	$(GO) run ./bench/pictures -bin $(BIN)/pipedeck -out docs/pictures
 
 fmt: $(CACHE)/gofumpt-$(GOFUMPT_VERSION)
 	$(CACHE)/gofumpt-$(GOFUMPT_VERSION) -modpath pipedeck -w cmd gpu pipeline remote s3 tui *.go

@@ -27,6 +27,9 @@ const childScene = "PIPEDECK_TUI_CHILD"
 // does not read, that would block.
 const childSilent = "PIPEDECK_TUI_SILENT"
 
+// childNoisy makes the child write to stderr while the console is open.
+const childNoisy = "PIPEDECK_TUI_NOISY"
+
 func TestMain(m *testing.M) {
 	name := os.Getenv(childScene)
 	if name == "" {
@@ -45,6 +48,10 @@ func runChild(name string) int {
 		src = crashingSource{src}
 	} else {
 		go play(src.(*fakeSource))
+	}
+	if os.Getenv(childNoisy) != "" {
+		// As a library or a child process would, behind the console's back.
+		time.AfterFunc(300*time.Millisecond, func() { _, _ = os.Stderr.WriteString("noise on stderr\n") })
 	}
 	err := Run(context.Background(), Options{Source: src, Deck: demoDeck(), Now: time.Now, By: "test@here"})
 	var crash *CrashError
@@ -344,3 +351,21 @@ func TestSyncOverSSH(t *testing.T) {
 // text is the screen as text. Render holds the emulator's lock; String does
 // not.
 func (c *terminal) text() string { return ansi.Strip(c.screen.Render()) }
+
+// What others write to stderr does not reach the screen, and is not lost.
+func TestStderrStaysOffTheScreen(t *testing.T) {
+	t.Parallel()
+	c := start(t, "eight", size{80, 24}, childNoisy+"=1")
+	c.shows("extract/7")
+	began := time.Now()
+	c.until("the noise was made", func() bool { return time.Since(began) > 600*time.Millisecond })
+	if strings.Contains(c.output(), "noise") {
+		t.Error("stderr reached the screen")
+	}
+	c.keys("q")
+	c.exits()
+	c.restored()
+	if out := c.output(); strings.LastIndex(out, "noise on stderr") < strings.LastIndex(out, ansi.ResetModeAltScreenSaveCursor) {
+		t.Errorf("stderr was not repeated after the screen was left: %q", out[max(0, len(out)-300):])
+	}
+}

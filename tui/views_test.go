@@ -2,6 +2,8 @@ package tui
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -309,5 +311,31 @@ func TestPlainSaysEachChangeOnce(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "\x1b") {
 		t.Error("a control sequence")
+	}
+}
+
+// The document has the key table as it is; -update writes it there.
+func TestKeysAreDocumented(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join("..", "docs", "console.md")
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "from the key table -->\n", "<!-- /keys -->"
+	head, rest, ok1 := strings.Cut(string(raw), begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok1 || !ok2 {
+		t.Fatal("the place of the key table is not marked")
+	}
+	want := head + begin + KeysMarkdown() + end + tail
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if want != string(raw) {
+		t.Error("docs/console.md has another key table (go test ./tui -update writes it)")
 	}
 }

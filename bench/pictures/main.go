@@ -36,7 +36,7 @@ func shots() []shot {
 			return true
 		}
 	}
-	settled := func(s string) bool { return has("RUNNING  4/4", "ETA ")(s) && !strings.Contains(s, "too little") }
+	settled := func(s string) bool { return has("RUNNING  4/4", "ETA ")(s) && !strings.Contains(s, "ETA -") }
 	return []shot{
 		{"alarm", "", has("STALL", "DEGRADED")},
 		{"console", "", settled},

@@ -88,6 +88,7 @@ func (w *simWorker) run(out io.Writer) error {
 		if err := w.sample(ctx, i); err != nil {
 			return err
 		}
+		say(out, "%s INFO rank %d: wrote %s, %d samples of this process\n", time.Now().UTC().Format("2006-01-02 15:04:05,000"), w.rank, simName(i), w.writes)
 		if err := w.mishap(ctx, out); err != nil {
 			return err
 		}
