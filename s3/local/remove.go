@@ -40,6 +40,9 @@ const (
 	PointGone    = "unlinked"
 )
 
+// Points are all of them.
+func Points() []string { return []string{PointNamed, PointRenamed, PointChecked, PointGone} }
+
 // DefaultQuiet is how long a file must have been unchanged to be removed from
 // a filesystem that does not tell who has it open for writing.
 const DefaultQuiet = 10 * time.Second

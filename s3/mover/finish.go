@@ -65,7 +65,7 @@ func (m *Mover) mismatch(f *file, reason string) {
 // stumble makes a file wait for its next try. Mover.mu is held.
 func (m *Mover) stumble(f *file, err error) {
 	f.attempts++
-	wait := backoff(f.attempts, m.opt.Rand())
+	wait := m.backoff(f.attempts)
 	if se, ok := errors.AsType[*pipeline.StoreError](err); ok && se.RetryAfter > 0 {
 		wait = max(wait, min(se.RetryAfter, maxBackoff))
 	}
@@ -78,7 +78,7 @@ func (m *Mover) stumble(f *file, err error) {
 	case class == pipeline.StoreIntegrity:
 		m.damaged(f, err.Error(), wait)
 	default:
-		m.fail(f, err.Error(), max(wait, time.Second))
+		m.fail(f, err.Error(), max(wait, m.pause(time.Second)))
 	}
 }
 
@@ -101,7 +101,7 @@ func (m *Mover) damaged(f *file, reason string, wait time.Duration) {
 		m.note(pipeline.Error, m.noDeletes+" ("+reason+")")
 	}
 	if f.attempts >= integrityTries {
-		wait = integrityWait
+		wait = m.pause(integrityWait)
 	}
 	m.fail(f, reason, wait)
 }

@@ -27,6 +27,7 @@ type gate struct {
 	change   chan struct{} // closed and replaced at every change
 	now      func() time.Time
 	rand     func() float64
+	hurry    time.Duration
 	max      int
 	limit    float64
 	inflight int
@@ -47,8 +48,11 @@ type trouble struct {
 	canary bool
 }
 
-func newGate(maxInFlight int, now func() time.Time, rand func() float64) *gate {
-	return &gate{change: make(chan struct{}), now: now, rand: rand, max: maxInFlight, limit: float64(maxInFlight)}
+func newGate(maxInFlight int, opt Options) *gate {
+	return &gate{
+		change: make(chan struct{}), now: opt.Clock, rand: opt.Rand, hurry: time.Duration(max(1, opt.Hurry)),
+		max: maxInFlight, limit: float64(maxInFlight),
+	}
 }
 
 func (g *gate) changed() {
@@ -155,13 +159,13 @@ func (g *gate) healthy() {
 // message.
 func (g *gate) slow(err error) {
 	now := g.now()
-	if now.Sub(g.slowedAt) < time.Second {
+	if now.Sub(g.slowedAt) < time.Second/g.hurry {
 		return
 	}
 	g.slowedAt = now
 	g.limit = max(1, g.limit/2)
 	if se, ok := errors.AsType[*pipeline.StoreError](err); ok && se.RetryAfter > 0 && g.trouble == nil {
-		g.trouble = &trouble{class: se.Class, text: err.Error(), since: now, next: now.Add(min(se.RetryAfter, maxRecheck))}
+		g.trouble = &trouble{class: se.Class, text: err.Error(), since: now, next: now.Add(min(se.RetryAfter, maxRecheck) / g.hurry)}
 	}
 }
 
@@ -182,7 +186,7 @@ func (g *gate) block(class pipeline.StoreClass, err error) {
 	if class == pipeline.StoreTransient {
 		first = time.Second
 	}
-	wait := min(first<<min(t.tries-1, 4), maxRecheck)
+	wait := min(first<<min(t.tries-1, 4), maxRecheck) / g.hurry
 	t.next = now.Add(wait/2 + time.Duration(g.rand()*float64(wait/2)))
 }
 

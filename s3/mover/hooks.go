@@ -1,5 +1,7 @@
 package mover
 
+import "pipedeck/s3/local"
+
 // Points at which Options.Hook is called, in the order of a file's journey.
 // Crash tests kill the process at each of them.
 const (
@@ -16,6 +18,14 @@ const (
 	HookRemoved         = "removed" // unlinked, not counted yet
 	HookRebuilt         = "rebuilt" // the bucket was taken over into the ledger
 )
+
+// Points are all points, those of the removal included.
+func Points() []string {
+	return append([]string{
+		HookFileRead, HookIntentSaved, HookObjectPut, HookPartPut, HookBeforeComplete, HookSent, HookBatchProven,
+		HookManifestStored, HookLedgerCommitted, HookBeforeRemove, HookRemoved, HookRebuilt,
+	}, local.Points()...)
+}
 
 func (m *Mover) hook(point string) {
 	if m.opt.Hook != nil {

@@ -91,7 +91,7 @@ func (m *Mover) judge(ctx context.Context, f *file) verdict {
 	if err != nil {
 		return verdict{err: err}
 	}
-	v := verdict{id: id, again: m.opt.Clock().Add(recheckIncomplete)}
+	v := verdict{id: id, again: m.opt.Clock().Add(m.pause(recheckIncomplete))}
 	if v.owner, v.err = m.ownerOf(ctx, f.out, id); v.owner != "" || v.err != nil {
 		return v
 	}
@@ -155,10 +155,9 @@ func (m *Mover) settledFor(f *file, id local.Identity, settle time.Duration) boo
 // settleTime is when to look again whether a file is settled.
 func (m *Mover) settleTime(id local.Identity, settle time.Duration) time.Time {
 	at := time.Unix(0, max(id.MTimeNS, id.CTimeNS)).Add(settle + time.Millisecond)
-	if now := m.opt.Clock(); at.After(now.Add(settle + time.Second)) {
-		return now.Add(settle)
-	}
-	return at
+	now := m.opt.Clock()
+	// Counted from now: a clock that is set back must not put it off.
+	return now.Add(min(at.Sub(now), settle+time.Millisecond))
 }
 
 func isOpen(src *local.File) bool {
@@ -170,7 +169,7 @@ func isOpen(src *local.File) bool {
 func (m *Mover) judgeUnit(ctx context.Context, f *file, v verdict) verdict {
 	j, _, _, err := local.JudgeMarker(ctx, f.root.dir, f.unit, f.out.spec.Marker)
 	v.err, v.reason, v.done = err, j.Reason, j.Verdict == local.Complete
-	if v.again = m.opt.Clock().Add(recheckIncomplete); !v.done && j.Reason == "" {
+	if v.again = m.opt.Clock().Add(m.pause(recheckIncomplete)); !v.done && j.Reason == "" {
 		v.reason = fmt.Sprintf("%q has no %s yet", f.unit, f.out.spec.Marker)
 	}
 	return v
@@ -183,7 +182,7 @@ func (m *Mover) place(f *file, v verdict) {
 		m.vanish(f)
 		return
 	case v.err != nil:
-		m.fail(f, v.err.Error(), backoff(max(1, f.attempts), 1))
+		m.fail(f, v.err.Error(), m.pause(backoff(max(1, f.attempts), 1)))
 		return
 	}
 	f.setIdentity(v.id)

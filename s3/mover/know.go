@@ -44,7 +44,7 @@ func (m *Mover) knowLoop(ctx context.Context, left []ledger.Upload) {
 		known = m.known
 		m.mu.Unlock()
 		m.signal()
-		if !known && sleep(ctx, max(minScan, backoff(n, m.opt.Rand()))) != nil {
+		if !known && sleep(ctx, max(m.pause(minScan), m.backoff(n))) != nil {
 			return
 		}
 	}

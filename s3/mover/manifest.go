@@ -97,7 +97,7 @@ func (m *Mover) writeManifest(ctx context.Context, o *output, rows []ledger.Row)
 		if classOf(err) == "" || classOf(err) == pipeline.StoreFile || classOf(err) == pipeline.StoreIntegrity {
 			m.notify(pipeline.Error, err.Error()+"; nothing local is removed until the manifest is stored")
 		}
-		if err := sleep(ctx, backoff(n, m.opt.Rand())); err != nil {
+		if err := sleep(ctx, m.backoff(n)); err != nil {
 			return "", err
 		}
 	}

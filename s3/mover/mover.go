@@ -40,6 +40,7 @@ type Options struct {
 	Rand     func() float64     // [0, 1), for jitter; nil: math/rand
 	Log      *slog.Logger       // nil: nowhere
 	Hook     func(point string) // for crash tests; may be nil
+	Hurry    int                // for tests: pauses between tries are divided by it; 0 is 1
 }
 
 // Mover implements pipeline.Mover over a ledger and two store clients.
@@ -83,13 +84,14 @@ func New(opt Options) (*Mover, error) {
 	if opt.Files == nil {
 		opt.Files = local.FS{}
 	}
+	opt.Hurry = max(1, opt.Hurry)
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	s := opt.Spec
 	m := &Mover{
 		opt: opt, log: opt.Log, prefix: s.RunPrefix(),
-		gate: newGate(s.Store.MaxParallel, opt.Clock, opt.Rand), buffers: newBuffers(s.Store.MaxMemory),
+		gate: newGate(s.Store.MaxParallel, opt), buffers: newBuffers(s.Store.MaxMemory),
 		sizes: sizesFor(s.Store.MaxMemory),
 		small: newQueue(opt.Clock), large: newQueue(opt.Clock), toJudge: newQueue(opt.Clock),
 		slots:    make(chan struct{}, parallelBatches),

@@ -21,7 +21,7 @@ func (m *Mover) turn(f *file, now time.Time) time.Time {
 	o := f.out
 	switch {
 	case f.isMarkerFile() && !o.restStored(f):
-		return now.Add(markerWait)
+		return now.Add(m.pause(markerWait))
 	case o.grows() && !f.lastSent.IsZero():
 		return f.lastSent.Add(o.spec.Every)
 	case o.checkpoints():
@@ -63,7 +63,7 @@ func (m *Mover) unitTurn(f *file, now time.Time) time.Time {
 		return now
 	}
 	if !o.scan.done {
-		return now.Add(scanWait) // which one is the newest is not known
+		return now.Add(m.pause(scanWait)) // which one is the newest is not known
 	}
 	units := o.units()
 	key := f.unitKey()
@@ -82,7 +82,7 @@ func (m *Mover) unitTurn(f *file, now time.Time) time.Time {
 			return due
 		}
 	}
-	return now.Add(time.Second)
+	return now.Add(m.pause(time.Second))
 }
 
 // unit is a checkpoint: a file, or a directory with a marker.

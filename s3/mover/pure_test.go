@@ -137,7 +137,7 @@ func storeErr(class pipeline.StoreClass) error {
 func TestGateSendsOneCanaryInTrouble(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(4, time.Now, func() float64 { return 0.5 })
+		g := newGate(4, Options{Clock: time.Now, Rand: func() float64 { return 0.5 }})
 		if err := g.acquire(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestGateSendsOneCanaryInTrouble(t *testing.T) {
 func TestGateSlowsDownAndRecovers(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
-	g := newGate(16, func() time.Time { return now }, func() float64 { return 0 })
+	g := newGate(16, Options{Clock: func() time.Time { return now }, Rand: func() float64 { return 0 }})
 	for range 10 {
 		g.report(storeErr(pipeline.StoreThrottled))
 	}

@@ -116,7 +116,7 @@ func (m *Mover) stays(f *file, reason string, again time.Duration) {
 	defer m.mu.Unlock()
 	f.reason = "cannot be removed: " + reason
 	f.setState(stateHeld)
-	f.judgeAt.at(m.toJudge, f, m.opt.Clock().Add(again))
+	f.judgeAt.at(m.toJudge, f, m.opt.Clock().Add(m.pause(again)))
 }
 
 func (m *Mover) noteHolder(f *file) {

@@ -20,6 +20,12 @@ func backoff(n int, rand float64) time.Duration {
 	return time.Duration(rand * float64(ceiling))
 }
 
+// backoff is the wait before attempt n+1.
+func (m *Mover) backoff(n int) time.Duration { return m.pause(backoff(n, m.opt.Rand())) }
+
+// pause is how long to wait where nothing tells when to go on.
+func (m *Mover) pause(d time.Duration) time.Duration { return d / time.Duration(m.opt.Hurry) }
+
 // classOf is the class of a store error, "" for nil and for other errors.
 func classOf(err error) pipeline.StoreClass {
 	if se, ok := errors.AsType[*pipeline.StoreError](err); ok {

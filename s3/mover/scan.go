@@ -69,10 +69,10 @@ func (m *Mover) scanDue(ctx context.Context, due []time.Time, roots *watchedRoot
 		}
 		m.scan(ctx, o)
 		took := m.opt.Clock().Sub(began)
-		wait := min(max(minScan, took*scanShare), maxScan)
+		wait := min(max(m.pause(minScan), took*scanShare), maxScan)
 		m.mu.Lock()
 		if !o.active || o.isArtifacts() {
-			wait = max(wait, idleScan)
+			wait = max(wait, m.pause(idleScan))
 		}
 		m.mu.Unlock()
 		due[i] = m.opt.Clock().Add(wait)

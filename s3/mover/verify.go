@@ -57,7 +57,7 @@ func (m *Mover) verifyLoop(ctx context.Context) {
 	flying := newGroup()
 	defer flying.Wait()
 	busy := m.opt.Clock()
-	tick := time.NewTicker(verifyTick)
+	tick := time.NewTicker(m.pause(verifyTick))
 	defer tick.Stop()
 	for {
 		select {
@@ -98,7 +98,7 @@ func (m *Mover) closeBatch(o *output) []*file {
 		b.busy = now
 	}
 	due := len(b.files) >= batchFiles || b.bytes >= batchBytes ||
-		now.Sub(b.oldest) >= batchAge || now.Sub(b.busy) >= batchIdle
+		now.Sub(b.oldest) >= m.pause(batchAge) || now.Sub(b.busy) >= m.pause(batchIdle)
 	if len(b.files) == 0 || !due {
 		return nil
 	}
@@ -155,12 +155,12 @@ func (m *Mover) verify(ctx context.Context, o *output, files []*file) []*item {
 
 // verifyLate asks again, later and later, and at last for each key by itself.
 func (m *Mover) verifyLate(ctx context.Context, o *output, left []*item) {
-	wait := relistFirst
+	wait := m.pause(relistFirst)
 	for n := 0; len(left) > 0; n++ {
 		if sleep(ctx, wait) != nil {
 			return
 		}
-		wait = min(wait*2, maxBackoff)
+		wait = min(wait*2, m.pause(maxBackoff))
 		if n < relists {
 			m.check(ctx, o, left)
 		} else {
@@ -211,7 +211,7 @@ func (m *Mover) denied(it *item) {
 	if it.found == nil {
 		f.row.Put, f.row.Phase = nil, ledger.NoPut
 		f.attempts++
-		m.damaged(f, "the store took the file but does not hold it", backoff(f.attempts, m.opt.Rand()))
+		m.damaged(f, "the store took the file but does not hold it", m.backoff(f.attempts))
 		return
 	}
 	reason := "the store holds other bytes than were sent"
@@ -220,7 +220,7 @@ func (m *Mover) denied(it *item) {
 	}
 	f.wrongTag = it.found.ETag
 	f.attempts++
-	m.damaged(f, reason, backoff(f.attempts, m.opt.Rand()))
+	m.damaged(f, reason, m.backoff(f.attempts))
 }
 
 // conclude takes proven files through manifest and ledger to their removal.
@@ -274,7 +274,7 @@ func (m *Mover) commit(ctx context.Context, manifest string, rows []ledger.Row) 
 		}
 		_ = local.ReleaseReserve(reserve)
 		m.notify(pipeline.Error, err.Error()+"; nothing local is removed until it works")
-		if err := sleep(ctx, max(time.Second, backoff(n, m.opt.Rand()))); err != nil {
+		if err := sleep(ctx, max(m.pause(time.Second), m.backoff(n))); err != nil {
 			return err
 		}
 	}

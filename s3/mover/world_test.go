@@ -38,6 +38,9 @@ type world struct {
 	wrote  map[string][][]byte // every whole content that a path had, oldest first
 	runOf  map[string]string   // paths of another run than r1
 	hook   func(string)
+	hurry  int
+	clock  func() time.Time
+	stages string
 	m      *mover.Mover
 	ledger *ledger.Ledger
 	stop   func()
@@ -69,7 +72,7 @@ func newWorld(tb testing.TB, o s3test.Options, stages string) *world {
 // worldAt is a deck in dir whose server is somebody else's.
 func worldAt(tb testing.TB, dir, url, bucket, stages string) *world {
 	tb.Helper()
-	w := &world{t: tb, dir: dir, url: url, access: "right", secret: "secret", wrote: map[string][][]byte{}}
+	w := &world{t: tb, dir: dir, url: url, access: "right", secret: "secret", stages: stages, wrote: map[string][][]byte{}}
 	text := fmt.Sprintf(`
 version: 1
 deck: test
@@ -104,7 +107,7 @@ func (w *world) start(active ...string) {
 	}
 	m, err := mover.New(mover.Options{
 		Spec: w.spec, Store: w.client(), Verifier: w.client(), Ledger: l,
-		StateDir: w.spec.StateDir, Hook: w.hook,
+		StateDir: w.spec.StateDir, Hook: w.hook, Hurry: w.hurry, Clock: w.clock,
 	})
 	if err != nil {
 		w.t.Fatal(err)

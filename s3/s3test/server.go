@@ -151,6 +151,22 @@ func (s *Server) SetObject(key string, data []byte) {
 	s.objects.put(key, data, s.opt.Personality.etag(data), s.opt.Now())
 }
 
+// Swap is SetObject, or RemoveObject with nil, that tells in the same step what
+// was there.
+func (s *Server) Swap(key string, data []byte) (old []byte, had bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o, ok := s.objects.get(key); ok {
+		old, had = append([]byte(nil), s.objects.data(o)...), true
+	}
+	if data == nil {
+		s.objects.remove(key)
+	} else {
+		s.objects.put(key, data, s.opt.Personality.etag(data), s.opt.Now())
+	}
+	return old, had
+}
+
 // RemoveObject removes an object behind every client's back.
 func (s *Server) RemoveObject(key string) {
 	s.mu.Lock()
