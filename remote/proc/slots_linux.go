@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,7 +47,7 @@ func (h *Host) takeSlots(l pipeline.Launch) ([]*os.File, error) {
 }
 
 func (h *Host) takeSlot(l pipeline.Launch, gpu pipeline.GPURef) (*os.File, error) {
-	path := filepath.Join(h.opt.LocksDir, slotName(gpu.UUID))
+	path := filepath.Join(h.opt.LocksDir, slotName(gpu))
 	for range 10 {
 		f, err := openLock(path)
 		if err != nil {
@@ -70,13 +71,17 @@ func (h *Host) takeSlot(l pipeline.Launch, gpu pipeline.GPURef) (*os.File, error
 	return nil, pipeline.Problemf(pipeline.ProblemFailed, "", "cannot lock GPU %d: %q keeps being replaced", gpu.Index, path)
 }
 
-func slotName(uuid string) string {
+// slotName tells the slots of one GPU apart: several ranks may share it.
+func slotName(gpu pipeline.GPURef) string {
 	clean := strings.Map(func(r rune) rune {
 		if r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
 			return r
 		}
 		return '_'
-	}, uuid)
+	}, gpu.UUID)
+	if gpu.Slot > 0 {
+		clean += "-slot" + strconv.Itoa(gpu.Slot)
+	}
 	return "gpu-" + clean + ".lock"
 }
 
