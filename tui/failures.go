@@ -157,7 +157,7 @@ func (v *failuresView) table(b board, list []pipeline.Failure, sz size) []line {
 	if sz.w < 100 {
 		outW = 0
 	}
-	out := []line{rowOf(dim, "  "+column2("OUTPUT", outW)+left("FILE", pathW)+" "+left("WHAT", 11)+left("SINCE", 7)+left("NEXT", 7)+"WHY")}
+	out := []line{rowOf(dim, "  "+column2("OUTPUT", outW)+left("FILE", pathW)+" "+left("WHAT", 12)+left("SINCE", 7)+left("NEXT", 7)+"WHY")}
 	for i := v.skip; i < min(len(list), v.skip+v.h); i++ {
 		out = append(out, v.row(b, list[i], i == at, outW, pathW))
 	}
@@ -187,7 +187,7 @@ func (v *failuresView) row(b board, f pipeline.Failure, isChosen bool, outW, pat
 		l = warn
 	}
 	out := line{
-		txt(plain, "  "), txt(plain, column2(f.Output, outW)+tailCut(clean(f.Path), pathW)), txt(l, " "+left(string(f.Kind), 11)),
+		txt(plain, "  "), txt(plain, column2(f.Output, outW)+tailCut(clean(f.Path), pathW)), txt(l, " "+left(string(f.Kind), 12)),
 		txt(plain, left(since, 7)+left(next, 7)), txt(plain, f.Reason),
 	}
 	if isChosen {
