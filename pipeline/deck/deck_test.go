@@ -471,3 +471,60 @@ func TestSettleEndsWhenNothingIsLeft(t *testing.T) {
 		}
 	})
 }
+
+func TestSettleEndsWhereItCannot(t *testing.T) {
+	t.Parallel()
+	two := int64(2)
+	for name, tc := range map[string]struct {
+		out  pipeline.OutputReading
+		want pipeline.Verdict
+	}{
+		"files that fail": {
+			pipeline.OutputReading{FailedFiles: &two, LocalFiles: &two, Queue: pipeline.Queue{WaitingFiles: 2}, StateReason: "permission denied"},
+			pipeline.ActionFailed,
+		},
+		"files that differ from their object": {
+			pipeline.OutputReading{FailedFiles: &two, LocalFiles: &two, StateReason: "the object differs"}, pipeline.ActionFailed,
+		},
+		"a directory that cannot be read": {
+			pipeline.OutputReading{Reason: "the output directory cannot be read"}, pipeline.Unverified,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "count: 1", 0)
+				tc.out.Stage, tc.out.Name = "extract", "states"
+				w.mover.set(pipeline.MoverReading{Outputs: []pipeline.OutputReading{tc.out}})
+				d, end := w.agent(t)
+				defer end()
+				a := do(t, d, pipeline.VerbSettle, "extract/states")
+				if a.Result != tc.want || a.Reason == nil {
+					t.Errorf("settle: %s, %v", a.Result, a.Reason)
+				}
+			})
+		})
+	}
+}
+
+func TestARunningActionIsNotSaidToBeVerified(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		d, end := w.agent(t)
+		defer end()
+		do(t, d, pipeline.VerbStart, "extract")
+		p, err := d.Plan(t.Context(), pipeline.Intent{Verb: pipeline.VerbStop, Target: "extract"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Apply(t.Context(), pipeline.ApplyRequest{Plan: p.ID, Confirm: confirmOf(p), By: "alice"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		s, _ := d.Snapshot(t.Context())
+		if a := s.Nodes[0].Action; a == nil || a.Result != pipeline.Running || a.EndedAt != nil {
+			t.Errorf("action = %+v", a)
+		}
+	})
+}

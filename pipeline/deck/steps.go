@@ -74,8 +74,16 @@ func (d *Deck) pauseUploads(ctx context.Context, on bool) engine.Outcome {
 	return verified("uploads go on")
 }
 
-// settle waits until every complete file of the outputs is stored. It has no
-// deadline: a console that goes away leaves it running.
+// How long a settle waits where nothing is on its way: files that fail are
+// tried again by themselves, and a store that verifies late is not stuck.
+const (
+	stuckPatience = 15 * time.Second
+	quietPatience = 2 * time.Minute
+)
+
+// settle waits until every complete file of the outputs is stored. As long as
+// anything is on its way it has no deadline: a console that goes away leaves it
+// running.
 func (d *Deck) settle(ctx context.Context, s pipeline.Step, report func(string)) engine.Outcome {
 	if err := d.activateOutputs(ctx, s.On); err != nil {
 		return failed("%v", err)
@@ -83,18 +91,16 @@ func (d *Deck) settle(ctx context.Context, s pipeline.Step, report func(string))
 	d.p.Mover.Retry()
 	tick := time.NewTicker(moverEvery)
 	defer tick.Stop()
-	last := ""
+	last, quiet := "", d.p.Now()
 	for {
 		r := d.p.Mover.Outputs()
 		d.fold(r)
 		st := settleState(r, s.On)
-		switch {
-		case st.missing != "":
-			return failed("the agent has no output %q", st.missing)
-		case st.settled && st.stuck > 0:
-			return failed("%d files cannot be stored: %s", st.stuck, st.why)
-		case st.settled:
-			return verified("every complete file is stored")
+		if st.moving() {
+			quiet = d.p.Now()
+		}
+		if out := st.verdict(d.p.Now().Sub(quiet)); out != nil {
+			return *out
 		}
 		if text := st.text(); text != last {
 			report(text)
@@ -130,11 +136,34 @@ func (d *Deck) activateOutputs(ctx context.Context, names []string) error {
 
 // settling is how far outputs are from being settled.
 type settling struct {
-	missing string
+	missing string // an output that the mover does not have
 	settled bool
-	left    int64
-	stuck   int64
+	unseen  bool  // something local cannot be counted
+	left    int64 // waiting or in flight, those that fail among them
+	stuck   int64 // failed or mismatched
 	why     string
+}
+
+// moving says whether files are on their way that do not merely fail again.
+func (s settling) moving() bool { return s.left > s.stuck }
+
+// verdict is the end of a settle after nothing has moved for quiet; nil: it
+// goes on.
+func (s settling) verdict(quiet time.Duration) *engine.Outcome {
+	var out engine.Outcome
+	switch {
+	case s.missing != "":
+		out = failed("the agent has no output %q", s.missing)
+	case s.settled:
+		out = verified("every complete file is stored")
+	case s.stuck > 0 && quiet > stuckPatience:
+		out = failed("%s cannot be stored: %s", plural(int(s.stuck), "file", "files"), s.why)
+	case s.unseen && quiet > stuckPatience, quiet > quietPatience:
+		out = unknown("it does not come to an end: %s", s.why)
+	default:
+		return nil
+	}
+	return &out
 }
 
 func (s settling) text() string {
@@ -156,11 +185,12 @@ func settleState(r pipeline.MoverReading, names []string) settling {
 		if o.FailedFiles != nil {
 			out.stuck += *o.FailedFiles
 		}
-		if !o.Settled {
-			out.settled = false
-		}
-		if o.StateReason != "" {
-			out.why = o.StateReason
+		out.unseen = out.unseen || o.LocalFiles == nil
+		out.settled = out.settled && o.Settled
+		for _, why := range []string{o.StateReason, o.Reason} {
+			if why != "" {
+				out.why = why
+			}
 		}
 	}
 	return out

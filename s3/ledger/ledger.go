@@ -149,6 +149,9 @@ func check(ctx context.Context, db *sql.DB) error {
 		return pipeline.Problemf(pipeline.ProblemRefused, "run the newer pipedeck on this node",
 			"cannot open the ledger: it was written by a newer version (%d)", version)
 	}
+	if version > 0 && version < schemaVersion {
+		return brokenError{fmt.Errorf("it has the form of version %d", version)}
+	}
 	var verdict string
 	if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
 		return brokenError{err}

@@ -34,7 +34,7 @@ func TestRowsSurviveReopening(t *testing.T) {
 		t.Error("a new ledger says that it is not fresh")
 	}
 	agent := l.Agent()
-	put := ledger.Copy{Size: 7, MD5: [16]byte{1, 2}, CRC32C: 1 << 31, ETag: "e", Dev: 1 << 63, Ino: 9, MTimeNS: -1, CTimeNS: 5}
+	put := ledger.Copy{Size: 7, MD5: [16]byte{1, 2}, CRC32C: 1 << 31, ETag: "e", Dev: 1 << 63, Ino: 9, MTimeNS: -1, CTimeNS: 5, Born: 6}
 	want := ledger.Row{Output: "a/b", Key: "x/\xff\n", Sample: "12", Phase: ledger.SentNew, Put: &put}
 	if err := l.Save(want); err != nil {
 		t.Fatal(err)

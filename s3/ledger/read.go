@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-const columns = `key, sample, manifest, s_size, s_md5, s_crc, s_etag, s_dev, s_ino, s_mtime, s_ctime,
- p_phase, p_size, p_md5, p_crc, p_etag, p_dev, p_ino, p_mtime, p_ctime`
+const columns = `key, sample, manifest, s_size, s_md5, s_crc, s_etag, s_dev, s_ino, s_mtime, s_ctime, s_born,
+ p_phase, p_size, p_md5, p_crc, p_etag, p_dev, p_ino, p_mtime, p_ctime, p_born`
 
 // Row returns what is known of one key; ok is false when nothing is.
 func (l *Ledger) Row(ctx context.Context, output, key string) (r Row, ok bool, err error) {
@@ -177,13 +177,13 @@ func (l *Ledger) Uploads(ctx context.Context) ([]Upload, error) {
 }
 
 type nullCopy struct {
-	size, crc, dev, ino, mtime, ctime sql.NullInt64
-	md5                               []byte
-	etag                              sql.NullString
+	size, crc, dev, ino, mtime, ctime, born sql.NullInt64
+	md5                                     []byte
+	etag                                    sql.NullString
 }
 
 func (n *nullCopy) fields() []any {
-	return []any{&n.size, &n.md5, &n.crc, &n.etag, &n.dev, &n.ino, &n.mtime, &n.ctime}
+	return []any{&n.size, &n.md5, &n.crc, &n.etag, &n.dev, &n.ino, &n.mtime, &n.ctime, &n.born}
 }
 
 func (n *nullCopy) value() *Copy {
@@ -192,7 +192,7 @@ func (n *nullCopy) value() *Copy {
 	}
 	c := &Copy{
 		Size: n.size.Int64, CRC32C: uint32(n.crc.Int64), ETag: n.etag.String,
-		Dev: uint64(n.dev.Int64), Ino: uint64(n.ino.Int64), MTimeNS: n.mtime.Int64, CTimeNS: n.ctime.Int64,
+		Dev: uint64(n.dev.Int64), Ino: uint64(n.ino.Int64), MTimeNS: n.mtime.Int64, CTimeNS: n.ctime.Int64, Born: n.born.Int64,
 	}
 	copy(c.MD5[:], n.md5)
 	return c

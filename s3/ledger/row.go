@@ -28,11 +28,13 @@ type Copy struct {
 	Dev, Ino uint64
 	MTimeNS  int64
 	CTimeNS  int64
+	Born     int64 // when the inode was made; 0 where the filesystem does not tell
 }
 
-// From says whether the copy was read from the file at (dev, ino).
-func (c *Copy) From(dev, ino uint64) bool {
-	return c != nil && c.Ino != 0 && c.Dev == dev && c.Ino == ino
+// From says whether the copy was read from the file (dev, ino, born). Inode
+// numbers are given out again, so the time of birth must agree too.
+func (c *Copy) From(dev, ino uint64, born int64) bool {
+	return c != nil && c.Ino != 0 && c.Dev == dev && c.Ino == ino && c.Born == born
 }
 
 // Row is what is known of one object of the run.

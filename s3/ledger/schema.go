@@ -9,11 +9,11 @@ import (
 	"pipedeck/pipeline"
 )
 
-const schemaVersion = 1
+const schemaVersion = 2
 
 // A row's s_ columns describe the object as it was verified, p_ the newest PUT.
 const schema = `
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outputs (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS manifests (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, entries INTEGER NOT NULL);
@@ -23,9 +23,9 @@ CREATE TABLE IF NOT EXISTS held (dev INTEGER NOT NULL, ino INTEGER NOT NULL, siz
   run TEXT NOT NULL, PRIMARY KEY (dev, ino)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS files (
   output INTEGER NOT NULL, key BLOB NOT NULL, sample TEXT NOT NULL DEFAULT '', manifest INTEGER NOT NULL DEFAULT 0,
-  s_size INTEGER, s_md5 BLOB, s_crc INTEGER, s_etag TEXT, s_dev INTEGER, s_ino INTEGER, s_mtime INTEGER, s_ctime INTEGER,
+  s_size INTEGER, s_md5 BLOB, s_crc INTEGER, s_etag TEXT, s_dev INTEGER, s_ino INTEGER, s_mtime INTEGER, s_ctime INTEGER, s_born INTEGER,
   p_phase INTEGER NOT NULL DEFAULT 0,
-  p_size INTEGER, p_md5 BLOB, p_crc INTEGER, p_etag TEXT, p_dev INTEGER, p_ino INTEGER, p_mtime INTEGER, p_ctime INTEGER,
+  p_size INTEGER, p_md5 BLOB, p_crc INTEGER, p_etag TEXT, p_dev INTEGER, p_ino INTEGER, p_mtime INTEGER, p_ctime INTEGER, p_born INTEGER,
   PRIMARY KEY (output, key)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS files_sample ON files (output, sample) WHERE sample <> '';`
 

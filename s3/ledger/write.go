@@ -194,14 +194,14 @@ func (l *Ledger) inTx(ctx context.Context, ops []op) error {
 }
 
 const upsert = `INSERT INTO files (output, key, sample, manifest,
- s_size, s_md5, s_crc, s_etag, s_dev, s_ino, s_mtime, s_ctime,
- p_phase, p_size, p_md5, p_crc, p_etag, p_dev, p_ino, p_mtime, p_ctime)
- VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ s_size, s_md5, s_crc, s_etag, s_dev, s_ino, s_mtime, s_ctime, s_born,
+ p_phase, p_size, p_md5, p_crc, p_etag, p_dev, p_ino, p_mtime, p_ctime, p_born)
+ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
  ON CONFLICT (output, key) DO UPDATE SET sample = excluded.sample, manifest = excluded.manifest,
  s_size = excluded.s_size, s_md5 = excluded.s_md5, s_crc = excluded.s_crc, s_etag = excluded.s_etag,
- s_dev = excluded.s_dev, s_ino = excluded.s_ino, s_mtime = excluded.s_mtime, s_ctime = excluded.s_ctime,
+ s_dev = excluded.s_dev, s_ino = excluded.s_ino, s_mtime = excluded.s_mtime, s_ctime = excluded.s_ctime, s_born = excluded.s_born,
  p_phase = excluded.p_phase, p_size = excluded.p_size, p_md5 = excluded.p_md5, p_crc = excluded.p_crc, p_etag = excluded.p_etag,
- p_dev = excluded.p_dev, p_ino = excluded.p_ino, p_mtime = excluded.p_mtime, p_ctime = excluded.p_ctime`
+ p_dev = excluded.p_dev, p_ino = excluded.p_ino, p_mtime = excluded.p_mtime, p_ctime = excluded.p_ctime, p_born = excluded.p_born`
 
 func saveRows(rows []Row) func(context.Context, *group) error {
 	return func(ctx context.Context, g *group) error {
@@ -254,7 +254,7 @@ func rowArgs(output int64, r *Row) []any {
 
 func copyArgs(c *Copy) []any {
 	if c == nil {
-		return make([]any, 8)
+		return make([]any, 9)
 	}
-	return []any{c.Size, c.MD5[:], int64(c.CRC32C), c.ETag, int64(c.Dev), int64(c.Ino), c.MTimeNS, c.CTimeNS}
+	return []any{c.Size, c.MD5[:], int64(c.CRC32C), c.ETag, int64(c.Dev), int64(c.Ino), c.MTimeNS, c.CTimeNS, c.Born}
 }

@@ -102,6 +102,11 @@ func (f *File) Entry() (Entry, error) {
 	return entryOf(f.name, &st), nil
 }
 
+// Born is when the file's inode was made, in nanoseconds since 1970; 0 where the
+// filesystem does not tell. A filesystem gives the number of a removed file to
+// the next one at once: device and inode alone do not name a file.
+func (f *File) Born() int64 { return bornOf(f.fd) }
+
 // ReadAt reads len(p) bytes from off; io.EOF if the file ends before.
 func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	n := 0

@@ -287,7 +287,7 @@ func (a *audit) compare(ctx context.Context, src *local.File, id local.Identity,
 	if err != nil || !after.Same(id) {
 		return coverage.BeingWritten
 	}
-	return classOfLike(compare(a.p, obj, newCopy(id, sums.Sums, sums.ETag)))
+	return classOfLike(compare(a.p, obj, newCopy(src, id, sums.Sums, sums.ETag)))
 }
 
 // ids lists the sample ids that are stored, and those that are only local.

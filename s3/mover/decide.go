@@ -52,6 +52,7 @@ func hexMD5(c *ledger.Copy) string { return hex.EncodeToString(c.MD5[:]) }
 type claim struct {
 	row      *ledger.Row
 	dev, ino uint64
+	born     int64 // of the inode; 0 where the filesystem does not tell
 	// prefix says whether the object's recorded bytes are a prefix of the file
 	// now; asked only of growing formats.
 	prefix   func(c *ledger.Copy) bool
@@ -62,17 +63,25 @@ type claim struct {
 
 // mayReplace is invariant 2: an object with other content is replaced only if
 // its bytes are provably this file's former ones (a), or our own damaged PUT
-// to a key that was absent (b).
+// to a key that was absent (b). A file that was removed may have left its inode
+// number to another one, so without a time of birth only lines that begin with
+// the object's bytes prove anything.
 func mayReplace(p pipeline.StoreProfile, obj pipeline.Object, c claim) bool {
 	for _, old := range []*ledger.Copy{c.row.Stored, c.row.Put} {
 		if old == nil || !holds(p, obj, old, old == c.row.Stored) {
 			continue
 		}
-		if c.artifact || old.From(c.dev, c.ino) && (!c.growing || c.prefix(old)) {
+		if c.artifact {
+			return true
+		}
+		if !old.From(c.dev, c.ino, c.born) {
+			continue
+		}
+		if c.growing && c.prefix(old) || !c.growing && c.born != 0 {
 			return true
 		}
 	}
-	return c.row.Phase == ledger.SentNew && c.row.Put.From(c.dev, c.ino) && c.wrongTag != "" && c.wrongTag == obj.ETag
+	return c.row.Phase == ledger.SentNew && c.row.Put.From(c.dev, c.ino, c.born) && c.wrongTag != "" && c.wrongTag == obj.ETag
 }
 
 // holds says whether the object is the copy. The ETag that a verified object

@@ -113,7 +113,7 @@ func (m *Mover) carryParts(ctx context.Context, f *file) error {
 		return err
 	}
 	m.hook(HookFileRead)
-	s.copy = newCopy(id, up.sums(), up.etag())
+	s.copy = newCopy(src, id, up.sums(), up.etag())
 	s.put = func(ctx context.Context, ifNoneMatch bool, ifMatch string) (string, error) {
 		return up.complete(ctx, s, ifNoneMatch, ifMatch)
 	}
@@ -139,7 +139,7 @@ func (s *sending) compareFirst(ctx context.Context, id local.Identity) (done boo
 	if err := s.m.unchanged(s.f, s.src, id); err != nil {
 		return false, err
 	}
-	s.copy = newCopy(id, sums.Sums, sums.ETag)
+	s.copy = newCopy(s.src, id, sums.Sums, sums.ETag)
 	like := compare(s.p, *obj, s.copy)
 	if like == unsure {
 		if like, err = s.readBack(ctx); err != nil {
@@ -273,7 +273,7 @@ func (u *partUpload) sendPart(ctx context.Context, n int, buf []byte, release fu
 		if try == partTries || class != pipeline.StoreTransient && class != pipeline.StoreThrottled && class != pipeline.StoreIntegrity {
 			return err
 		}
-		if err := sleep(ctx, backoff(try, u.m.opt.Rand())); err != nil {
+		if err := sleep(ctx, u.m.backoff(try)); err != nil {
 			return err
 		}
 		if release, err = u.m.slot(ctx, u.f.out); err != nil {

@@ -349,10 +349,10 @@ func isCopyOf(c *ledger.Copy, id local.Identity) bool {
 		c.Size == id.Size && c.MTimeNS == id.MTimeNS && c.CTimeNS == id.CTimeNS
 }
 
-func newCopy(id local.Identity, sums local.Sums, etag string) *ledger.Copy {
+func newCopy(src *local.File, id local.Identity, sums local.Sums, etag string) *ledger.Copy {
 	return &ledger.Copy{
 		Size: sums.Size, MD5: sums.MD5, CRC32C: sums.CRC32C, ETag: etag,
-		Dev: id.Dev, Ino: id.Ino, MTimeNS: id.MTimeNS, CTimeNS: id.CTimeNS,
+		Dev: id.Dev, Ino: id.Ino, MTimeNS: id.MTimeNS, CTimeNS: id.CTimeNS, Born: src.Born(),
 	}
 }
 

@@ -46,7 +46,8 @@ func TestCompare(t *testing.T) {
 func TestMayReplace(t *testing.T) {
 	t.Parallel()
 	p := pipeline.StoreProfile{ETagIsMD5: true}
-	old := &ledger.Copy{Size: 5, MD5: [16]byte{1}, Dev: 1, Ino: 2}
+	old := &ledger.Copy{Size: 5, MD5: [16]byte{1}, Dev: 1, Ino: 2, Born: 7}
+	unborn := &ledger.Copy{Size: 5, MD5: [16]byte{1}, Dev: 1, Ino: 2}
 	rebuilt := &ledger.Copy{Size: 5, MD5: [16]byte{1}}
 	obj := pipeline.Object{Size: 5, ETag: hex.EncodeToString(old.MD5[:])}
 	wrong := pipeline.Object{Size: 3, ETag: "wrong"}
@@ -57,20 +58,23 @@ func TestMayReplace(t *testing.T) {
 		claim claim
 		want  bool
 	}{
-		"from this very file":        {obj, claim{row: &ledger.Row{Stored: old}, dev: 1, ino: 2, prefix: no}, true},
-		"from another inode":         {obj, claim{row: &ledger.Row{Stored: old}, dev: 1, ino: 3, prefix: yes}, false},
-		"from another device":        {obj, claim{row: &ledger.Row{Stored: old}, dev: 2, ino: 2, prefix: yes}, false},
-		"grown":                      {obj, claim{row: &ledger.Row{Stored: old}, dev: 1, ino: 2, growing: true, prefix: yes}, true},
-		"rewritten lines":            {obj, claim{row: &ledger.Row{Stored: old}, dev: 1, ino: 2, growing: true, prefix: no}, false},
-		"newest PUT of this file":    {obj, claim{row: &ledger.Row{Put: old, Phase: ledger.Intended}, dev: 1, ino: 2}, true},
-		"ledger from the bucket":     {obj, claim{row: &ledger.Row{Stored: rebuilt}, dev: 0, ino: 0}, false},
-		"artifact as recorded":       {obj, claim{row: &ledger.Row{Stored: rebuilt}, dev: 1, ino: 9, artifact: true}, true},
-		"artifact not as recorded":   {wrong, claim{row: &ledger.Row{Stored: rebuilt}, dev: 1, ino: 9, artifact: true}, false},
-		"nothing known":              {obj, claim{row: &ledger.Row{}, dev: 1, ino: 2}, false},
-		"our damaged PUT":            {wrong, claim{row: &ledger.Row{Put: old, Phase: ledger.SentNew}, dev: 1, ino: 2, wrongTag: "wrong"}, true},
-		"damaged, key was not empty": {wrong, claim{row: &ledger.Row{Put: old, Phase: ledger.Sent}, dev: 1, ino: 2, wrongTag: "wrong"}, false},
-		"damaged, then replaced":     {wrong, claim{row: &ledger.Row{Put: old, Phase: ledger.SentNew}, dev: 1, ino: 2, wrongTag: "another"}, false},
-		"not verified yet":           {wrong, claim{row: &ledger.Row{Put: old, Phase: ledger.SentNew}, dev: 1, ino: 2}, false},
+		"from this very file":        {obj, claim{row: &ledger.Row{Stored: old}, dev: 1, ino: 2, born: 7, prefix: no}, true},
+		"from another inode":         {obj, claim{row: &ledger.Row{Stored: old}, dev: 1, ino: 3, born: 7, prefix: yes}, false},
+		"an inode given out again":   {obj, claim{row: &ledger.Row{Stored: old}, dev: 1, ino: 2, born: 8, prefix: no}, false},
+		"no time of birth":           {obj, claim{row: &ledger.Row{Stored: unborn}, dev: 1, ino: 2, prefix: no}, false},
+		"no time of birth, grown":    {obj, claim{row: &ledger.Row{Stored: unborn}, dev: 1, ino: 2, growing: true, prefix: yes}, true},
+		"from another device":        {obj, claim{row: &ledger.Row{Stored: old}, dev: 2, ino: 2, born: 7, prefix: yes}, false},
+		"grown":                      {obj, claim{row: &ledger.Row{Stored: old}, dev: 1, ino: 2, born: 7, growing: true, prefix: yes}, true},
+		"rewritten lines":            {obj, claim{row: &ledger.Row{Stored: old}, dev: 1, ino: 2, born: 7, growing: true, prefix: no}, false},
+		"newest PUT of this file":    {obj, claim{row: &ledger.Row{Put: old, Phase: ledger.Intended}, dev: 1, ino: 2, born: 7}, true},
+		"ledger from the bucket":     {obj, claim{row: &ledger.Row{Stored: rebuilt}, dev: 0, ino: 0, born: 7}, false},
+		"artifact as recorded":       {obj, claim{row: &ledger.Row{Stored: rebuilt}, dev: 1, ino: 9, born: 7, artifact: true}, true},
+		"artifact not as recorded":   {wrong, claim{row: &ledger.Row{Stored: rebuilt}, dev: 1, ino: 9, born: 7, artifact: true}, false},
+		"nothing known":              {obj, claim{row: &ledger.Row{}, dev: 1, ino: 2, born: 7}, false},
+		"our damaged PUT":            {wrong, claim{row: &ledger.Row{Put: old, Phase: ledger.SentNew}, dev: 1, ino: 2, born: 7, wrongTag: "wrong"}, true},
+		"damaged, key was not empty": {wrong, claim{row: &ledger.Row{Put: old, Phase: ledger.Sent}, dev: 1, ino: 2, born: 7, wrongTag: "wrong"}, false},
+		"damaged, then replaced":     {wrong, claim{row: &ledger.Row{Put: old, Phase: ledger.SentNew}, dev: 1, ino: 2, born: 7, wrongTag: "another"}, false},
+		"not verified yet":           {wrong, claim{row: &ledger.Row{Put: old, Phase: ledger.SentNew}, dev: 1, ino: 2, born: 7}, false},
 	} {
 		if got := mayReplace(p, c.obj, c.claim); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

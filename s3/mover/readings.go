@@ -75,13 +75,15 @@ func (m *Mover) reading(o *output, gate gateState, now time.Time) pipeline.Outpu
 	switch {
 	case !o.scan.done:
 		r.Reason = "the output directory was not scanned yet"
+	case o.scan.blind:
+		r.Reason = "the output directory cannot be read: " + o.scan.problem
 	case !m.known:
 		r.Reason = "what the bucket holds is not known yet"
 		if m.knownErr != "" {
 			r.Reason += ": " + m.knownErr
 		}
 	}
-	if o.scan.done {
+	if o.scan.done && !o.scan.blind {
 		r.LocalFiles, r.LocalBytes = new(t.localFiles()), new(t.localBytes())
 		r.FailedFiles, r.QuarantinedFiles = new(t.files[stateFailed]+t.files[stateMismatch]), new(int64(0))
 		if !o.newest.IsZero() {
@@ -91,7 +93,7 @@ func (m *Mover) reading(o *output, gate gateState, now time.Time) pipeline.Outpu
 	if m.known {
 		r.VerifiedFiles, r.VerifiedBytes = new(o.stored.Files), new(o.stored.Bytes)
 	}
-	if m.known && o.scan.done {
+	if m.known && o.scan.done && !o.scan.blind {
 		r.DeletedLocalFiles = new(o.stored.Files - t.localStored)
 		r.DoneIDs = new(o.doneIDs())
 		r.Coverage = m.quickCoverage(o)
@@ -102,10 +104,10 @@ func (m *Mover) reading(o *output, gate gateState, now time.Time) pipeline.Outpu
 }
 
 // isSettled says whether every complete local file is stored and nothing is on
-// its way. Mover.mu is held.
+// its way. What could not be read may hold files. Mover.mu is held.
 func (m *Mover) isSettled(o *output) bool {
 	t := &o.tally
-	return t.files[stateSeen]+t.files[stateWaiting]+t.files[stateInFlight]+t.files[stateSent]+
+	return o.scan.problem == "" && t.files[stateSeen]+t.files[stateWaiting]+t.files[stateInFlight]+t.files[stateSent]+
 		t.files[stateRemoving]+t.files[stateHeld]+t.files[stateFailed]+t.files[stateMismatch]+t.inflight == 0
 }
 

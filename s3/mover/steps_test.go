@@ -299,22 +299,17 @@ func (s *schedule) rename() {
 // foreignFirst puts somebody's object where a file will be.
 func (s *schedule) foreignFirst() {
 	rel, data := s.fresh()
-	s.putForeign(rel)
+	p := &truth{rel: rel}
+	s.tamper(p, s.bytes(50))
 	s.place(rel, data)
 	s.paths[rel].touched = true
 }
 
-func (s *schedule) putForeign(rel string) {
-	data := s.bytes(50)
-	s.foreign(data)
-	s.w.server.SetObject(s.key(rel), data)
-}
-
+// foreignOver does so where a file is. Without conditions no client can write
+// and be sure.
 func (s *schedule) foreignOver() {
 	if p := s.pick(func(*truth) bool { return true }); p != nil && s.conds {
-		data := s.bytes(50)
-		s.foreign(data)
-		s.tamper(p, data)
+		s.tamper(p, s.bytes(50))
 	}
 }
 

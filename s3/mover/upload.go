@@ -109,7 +109,7 @@ func (m *Mover) carry(ctx context.Context, f *file) error {
 	}
 	sums := local.HashBuffer(body, false)
 	m.hook(HookFileRead)
-	s := &sending{m: m, p: p, f: f, copy: newCopy(id, sums, ""), body: body}
+	s := &sending{m: m, p: p, f: f, copy: newCopy(src, id, sums, ""), body: body}
 	return s.settle(ctx)
 }
 
@@ -243,7 +243,7 @@ func (s *sending) onto(ctx context.Context, obj *pipeline.Object, looked bool) e
 func (s *sending) claim() claim {
 	f := s.f
 	return claim{
-		row: f.row, dev: s.copy.Dev, ino: s.copy.Ino, artifact: f.out.isArtifacts(), wrongTag: f.wrongTag,
+		row: f.row, dev: s.copy.Dev, ino: s.copy.Ino, born: s.copy.Born, artifact: f.out.isArtifacts(), wrongTag: f.wrongTag,
 		growing: f.out.spec.Format == spec.FormatJSONL,
 		prefix:  s.begins,
 	}
