@@ -40,6 +40,11 @@ func testLife(t *testing.T, bin string) {
 	}
 	l := &life{move: m, rnd: rand.New(rand.NewPCG(seed, 0)), workers: map[string]process{}}
 	l.prepare(t, bin, rate)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("agent.log:\n%s", wire.LastLines(l.state().Log(), 40))
+		}
+	})
 	l.expect(t)
 	l.must(t, "start", "extract")
 	l.sameWorkers(t)

@@ -50,6 +50,7 @@ func killRecorded(ctx context.Context, runs string) {
 // serve wires the agent of one deck and runs it until it is told to end.
 func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 	log := slog.New(slog.NewTextHandler(a.err, nil))
+	keeper := agent.TakeKeeper() // before anything takes the environment
 	state := wire.State{Dir: s.StateDir}
 	if err := agent.PrepareStateDir(s.StateDir); err != nil {
 		return err
@@ -87,7 +88,7 @@ func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 	}
 	return runAgent(ctx, d, m, agent.Options{
 		SocketPath: state.Socket(), LockPath: state.AgentLock(), Lock: lock, Deck: d, Info: info,
-		DeckName: s.Deck, Run: s.Run, Node: s.node.Name, Log: log,
+		Keeper: keeper, DeckName: s.Deck, Run: s.Run, Node: s.node.Name, Log: log,
 	})
 }
 

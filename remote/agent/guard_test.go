@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"pipedeck/pipeline"
@@ -76,6 +77,23 @@ func TestKeeperEndsWithARefusal(t *testing.T) {
 			t.Errorf("%s: the lock says %+v, want %+v", role, rec, want)
 		}
 	}
+}
+
+// An agent whose keeper is gone before the agent could look for it lost it all
+// the same: the next command brings one back.
+func TestKeeperLostAtOnce(t *testing.T) {
+	t.Parallel()
+	state := stateIn(t)
+	must(t, agent.PrepareStateDir(state.Dir))
+	cmd := reexec(t, roleAgent, state, func(attr *syscall.SysProcAttr) { attr.Setsid = true })
+	cmd.Env = append(cmd.Env, "PIPEDECK_KEEPER=1999999999") // no such process
+	must(t, cmd.Start())
+	h := awaitAgent(t, state, 0)
+	if !h.KeeperLost || h.KeeperPID != 0 {
+		t.Errorf("hello is %+v, want a lost keeper", h)
+	}
+	(&running{state: state}).do(t, "POST", wire.PathStop, "s", "")
+	ended(t, cmd)
 }
 
 // Two foreground agents: the second is refused and leaves the first alone.

@@ -8,12 +8,29 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
 	"pipedeck/pipeline"
 	"pipedeck/remote/agent/wire"
 )
+
+// keeperEnv tells an agent its keeper's pid.
+const keeperEnv = "PIPEDECK_KEEPER"
+
+// TakeKeeper returns the pid of the keeper that started this process, 0 if none
+// did, and takes it out of the environment, so that nothing that this process
+// starts has it.
+func TakeKeeper() int {
+	pid, err := strconv.Atoi(os.Getenv(keeperEnv))
+	_ = os.Unsetenv(keeperEnv) // fails for bad names only
+	if err != nil {
+		return 0
+	}
+	return pid
+}
 
 // KeeperOptions configure Keeper. AgentArgv and State are required.
 type KeeperOptions struct {
@@ -217,7 +234,12 @@ func (k *keeper) runAgent(ctx context.Context) ending {
 	// endAgent ends it when ctx does, and not with a kill.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), k.opts.Exe, k.opts.AgentArgv...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Env = k.opts.Env
+	env := k.opts.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	// Told, not looked for: a keeper that is killed right now is lost, too.
+	cmd.Env = append(slices.Clip(env), keeperEnv+"="+strconv.Itoa(os.Getpid()))
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -80,7 +80,7 @@ func beAgent(state wire.State) int {
 	}
 	go agent.Guard(ctx, lock, func(p *pipeline.Problem) { fmt.Println(p.Text); os.Exit(75) })
 	o := options(state, &fakeDeck{})
-	o.Lock = lock
+	o.Lock, o.Keeper = lock, agent.TakeKeeper()
 	err = agent.Serve(ctx, o)
 	if errors.Is(err, agent.ErrStopped) {
 		return agent.ExitStopped

@@ -23,9 +23,10 @@ type Options struct {
 	// Lock is the agent lock if the caller took it already with AcquireLock,
 	// which it should before it opens the ledger. The caller then releases it
 	// after all else is closed, or leaves that to the end of the process.
-	Lock *wire.Lock
-	Deck pipeline.Deck
-	Info pipeline.AgentInfo
+	Lock   *wire.Lock
+	Deck   pipeline.Deck
+	Info   pipeline.AgentInfo
+	Keeper int // what TakeKeeper returned
 	// DeckName, Run and Node are for hello.
 	DeckName, Run, Node string
 	Proto               wire.Proto // zero: the range of this build
@@ -162,7 +163,7 @@ func newServer(opts Options) (*server, error) {
 	return &server{
 		deck: opts.Deck, log: opts.Log, lock: lock,
 		hello:  helloOf(opts),
-		keeper: findKeeper(filepath.Join(filepath.Dir(opts.LockPath), "keeper.lock")),
+		keeper: opts.Keeper,
 		keys:   newKeyCache(256),
 		stop:   make(chan struct{}),
 		peer:   wire.PeerUID,
@@ -181,13 +182,4 @@ func helloOf(opts Options) wire.Hello {
 		Proto:  opts.Proto, Features: append([]string{}, opts.Features...),
 		Deck: opts.DeckName, Run: opts.Run, Node: opts.Node,
 	}
-}
-
-// findKeeper is the pid of the keeper if it started this process, else 0.
-func findKeeper(lockPath string) int {
-	rec, held, err := wire.Held(lockPath)
-	if err != nil || !held || rec.PID != os.Getppid() {
-		return 0
-	}
-	return rec.PID
 }

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 		}
 	case role == "agent":
 		err := agent.Serve(context.Background(), agent.Options{
-			SocketPath: state.Socket(), LockPath: state.AgentLock(), Deck: &fakeDeck{},
+			SocketPath: state.Socket(), LockPath: state.AgentLock(), Deck: &fakeDeck{}, Keeper: agent.TakeKeeper(),
 			Info: pipeline.AgentInfo{PID: os.Getpid(), Instance: strconv.Itoa(os.Getpid())},
 		})
 		if errors.Is(err, agent.ErrStopped) {
