@@ -57,6 +57,7 @@ type Mover struct {
 	slots                            chan struct{}
 	wakeScan, wakeVerify, wakeRemove chan struct{}
 
+	counting  sync.Mutex // held from a commit of proofs until they are counted
 	mu        sync.Mutex
 	outputs   []*output // of the spec, then the artifacts if there are any
 	removers  map[string]*local.Remover

@@ -32,6 +32,7 @@ type output struct {
 	alive   bool // processes of the stage live
 	files   map[string]*file
 	holders map[string]int64 // placeholders on disk: key to ctime
+	renewed bool             // keys were sent more than once: only the ledger counts them right
 	left    map[string]bool  // keys and ids that leave files during a discovery; nil outside of one
 	ids
 	tally    tally

@@ -45,3 +45,27 @@ func inodeOf(t *testing.T, path string) uint64 {
 	}
 	return st.Ino
 }
+
+// A name that vanishes while its upload waits for the proof and is written
+// again is one key, however often.
+func TestAKeyThatComesBackCountsOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	w.start("extract")
+	for round := range 6 {
+		for i := range 4 {
+			w.write(sample(i), tensors(uint64(i), 300))
+		}
+		seen := w.server.Requests()[s3test.OpPut]
+		w.await("some are sent", func() bool { return w.server.Requests()[s3test.OpPut] > seen || round > 0 })
+		if round == 5 {
+			break
+		}
+		for i := range 4 {
+			if err := os.Remove(w.path(sample(i))); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.await("all are moved, each counted once", w.moved(4))
+}

@@ -235,17 +235,32 @@ func (m *Mover) conclude(ctx context.Context, o *output, proven []*item) {
 		return // only when the mover ends: the next one verifies again
 	}
 	m.hook(HookManifestStored)
-	if err := m.commit(ctx, key, rows); err != nil {
+	if err := m.settleProofs(ctx, o, key, proven, rows); err != nil {
 		return
+	}
+	m.retire(o)
+	m.signal()
+}
+
+// settleProofs makes the proofs durable and counts them, as one step: a recount in
+// between would see half.
+func (m *Mover) settleProofs(ctx context.Context, o *output, manifest string, proven []*item, rows []ledger.Row) error {
+	m.counting.Lock()
+	defer m.counting.Unlock()
+	if err := m.commit(ctx, manifest, rows); err != nil {
+		return err
 	}
 	m.hook(HookLedgerCommitted)
 	m.mu.Lock()
 	for i, it := range proven {
 		m.stored(it.file, rows[i])
 	}
+	renewed := o.renewed
 	m.mu.Unlock()
-	m.retire(o)
-	m.signal()
+	if !renewed {
+		return nil
+	}
+	return m.loadCounts(ctx)
 }
 
 func (m *Mover) provenRows(proven []*item) []ledger.Row {
