@@ -233,3 +233,34 @@ func TestLargeFilesGoInParts(t *testing.T) {
 	w.start("extract")
 	w.await("they are known again", w.moved(2))
 }
+
+// TestDeniedIsNotMissing: where a missing key is denied, a denied HEAD of an
+// object that is there must not pass for a free key.
+func TestDeniedIsNotMissing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{Personality: s3test.FilOne()}, oneOutput)
+	key := w.key(sample(1))
+	w.server.SetObject(key, []byte("somebody else's"))
+	w.server.Inject(s3test.Rule{Op: s3test.OpHead, Key: key, Kind: s3test.Denied})
+	w.writeSamples(0, 3, 300)
+	w.start("extract")
+	w.await("the others are moved and one is mismatched", func() bool {
+		r := w.reading()
+		return is(r.DeletedLocalFiles, 2) && is(r.FailedFiles, 1)
+	})
+	if got, _ := w.server.Object(key); string(got) != "somebody else's" {
+		t.Error("the foreign object was replaced")
+	}
+}
+
+// TestVanishedWhereMissingIsDenied: an object that goes before it was verified
+// is found missing there, too, and sent again.
+func TestVanishedWhereMissingIsDenied(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{Personality: s3test.FilOne()}, oneOutput)
+	w.hurry = hurry
+	w.server.Inject(s3test.Rule{Op: s3test.OpPut, Key: "pre/r1/hs/*", Kind: s3test.StoreNothing, Count: 1})
+	w.writeSamples(0, 2, 300)
+	w.start("extract")
+	w.await("all are moved", w.moved(2))
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/md5" //nolint:gosec // the hash that S3 speaks, not a secret's
 	"hash/crc32"
 	"io"
+	"net/http"
 	"sync"
 
 	"pipedeck/pipeline"
@@ -57,7 +58,7 @@ func (m *Mover) checkEach(ctx context.Context, items []*item) {
 	}
 	each(items, func(it *item) {
 		it.checked, it.found, it.like = false, nil, different
-		obj, err := m.opt.Verifier.Head(ctx, it.key)
+		obj, err := head(ctx, m.opt.Verifier, p, it.key)
 		m.gate.report(err)
 		switch {
 		case isMissing(err):
@@ -67,6 +68,25 @@ func (m *Mover) checkEach(ctx context.Context, items []*item) {
 		}
 	})
 	m.resolve(ctx, items)
+}
+
+// head asks for one object. Where a missing key is denied, a 403 may as well be
+// a right that was taken away: then the listing is asked too.
+func head(ctx context.Context, store pipeline.Store, p pipeline.StoreProfile, key string) (pipeline.Object, error) {
+	obj, err := store.Head(ctx, key)
+	if err == nil || !p.MissingIsDenied || statusOf(err) != http.StatusForbidden {
+		return obj, err
+	}
+	page, lerr := store.List(ctx, pipeline.ListRequest{Prefix: key, Max: 1})
+	if lerr != nil {
+		return pipeline.Object{}, lerr
+	}
+	for _, found := range page.Objects {
+		if found.Key == key {
+			return found, nil
+		}
+	}
+	return pipeline.Object{}, &pipeline.StoreError{Op: "head", Key: key, Class: pipeline.StoreMissing, Status: http.StatusForbidden, Err: err}
 }
 
 // resolve reads back what ETags cannot tell.

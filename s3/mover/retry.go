@@ -37,6 +37,14 @@ func classOf(err error) pipeline.StoreClass {
 	return ""
 }
 
+// statusOf is the HTTP status of a store error, 0 without one.
+func statusOf(err error) int {
+	if se, ok := errors.AsType[*pipeline.StoreError](err); ok {
+		return se.Status
+	}
+	return 0
+}
+
 func hintOf(err error) string {
 	if se, ok := errors.AsType[*pipeline.StoreError](err); ok {
 		return se.Hint

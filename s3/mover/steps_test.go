@@ -81,7 +81,7 @@ func allSteps() []step {
 func (s *schedule) fresh() (rel string, data []byte) {
 	s.seq++
 	s.inode++
-	size := 1 + s.rng.IntN(2000)
+	size := 2 + s.rng.IntN(2000) // rewrite changes two bytes
 	dir := strings.Repeat(fmt.Sprintf("d%d/", s.rng.IntN(3)), s.rng.IntN(3))
 	if s.rng.IntN(3) > 0 {
 		return fmt.Sprintf("hs/%shs_%06d.safetensors", dir, s.seq), tensors(uint64(s.seq), size)

@@ -203,7 +203,7 @@ func (s *sending) settle(ctx context.Context) error {
 
 // head asks for the object; nil: there is none.
 func (s *sending) head(ctx context.Context) (*pipeline.Object, error) {
-	obj, err := s.m.opt.Store.Head(ctx, s.key())
+	obj, err := head(ctx, s.m.opt.Store, s.p, s.key())
 	if isMissing(err) {
 		return nil, nil
 	}
