@@ -177,6 +177,32 @@ func (a *app) ask(p pipeline.Plan) (string, error) {
 	return typed, nil
 }
 
+// backWait is how long a follower waits for an agent that died: its keeper
+// starts the next one within a second, and that one goes on with the action.
+const backWait = 8 * time.Second
+
+// nextNews asks for an action's progress, of the next agent if this one dies.
+func (a *app) nextNews(ctx context.Context, c *client.Client, id string) (pipeline.Action, error) {
+	end := time.Now().Add(backWait)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		act, err := c.Action(ctx, id, followWait)
+		if err == nil || ctx.Err() != nil {
+			return act, err
+		}
+		if time.Now().After(end) {
+			return act, pipeline.Problemf(pipeline.ProblemUnreachable, "any command starts the agent, which goes on with the action; `pipedeck history` tells how it ended",
+				"cannot follow action %q any more: %w", id, err)
+		}
+		select {
+		case <-ctx.Done():
+			return act, ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
 // followWait is how long one question for news may take on the agent's side.
 const followWait = 10 * time.Second
 
@@ -194,7 +220,7 @@ func (a *app) follow(ctx context.Context, c *client.Client, act pipeline.Action)
 		if act.EndedAt != nil {
 			return act, nil
 		}
-		next, err := c.Action(ctx, act.ID, followWait)
+		next, err := a.nextNews(ctx, c, act.ID)
 		if ctx.Err() != nil {
 			a.say("pipedeck: not followed any more; %s of %q goes on in the agent (`pipedeck history`)", act.Verb, act.Target)
 			return act, exitError(exitUnknown)

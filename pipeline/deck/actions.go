@@ -60,7 +60,7 @@ func (d *Deck) Apply(ctx context.Context, req pipeline.ApplyRequest) (pipeline.A
 		return pipeline.Action{}, err
 	}
 	id := "a-" + d.p.NewID()
-	if err := d.take(held, id); err != nil {
+	if err := d.take(held, id, req.By); err != nil {
 		d.recordRefusal(req, err)
 		return pipeline.Action{}, err
 	}
@@ -147,7 +147,7 @@ func (d *Deck) recheck(ctx context.Context, held *heldPlan) error {
 
 // take marks the plan as used and takes the deck's lease for an action that
 // changes processes. Settling, pausing and pushing lose nothing and need none.
-func (d *Deck) take(held *heldPlan, id string) error {
+func (d *Deck) take(held *heldPlan, id, by string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if held.action != "" {
@@ -156,15 +156,19 @@ func (d *Deck) take(held *heldPlan, id string) error {
 	}
 	if needsLease(held.plan) {
 		if d.holder != "" {
-			a := d.actions[d.holder]
-			return pipeline.Problemf(pipeline.ProblemRefused, "wait for it to end, then make a new plan",
-				"cannot %s %q: %s of %q by %s is running (action %q)",
-				held.plan.Action, held.plan.Target, a.Verb, a.Target, a.By, a.ID)
+			return pipeline.Problemf(pipeline.ProblemRefused, "wait for it to end, then try again",
+				"cannot %s %q: %s is running", held.plan.Action, held.plan.Target, d.holding)
 		}
-		d.holder = id
+		d.hold(id, held.plan, by)
 	}
 	held.action = id
 	return nil
+}
+
+// hold takes the lease. Deck.mu is held.
+func (d *Deck) hold(id string, p pipeline.Plan, by string) {
+	d.holder = id
+	d.holding = fmt.Sprintf("%s of %q by %s (action %q)", p.Action, p.Target, by, id)
 }
 
 func needsLease(p pipeline.Plan) bool {
@@ -216,6 +220,11 @@ func (d *Deck) observeAction(a pipeline.Action) {
 
 // Action returns an action, waiting up to wait for it to change.
 func (d *Deck) Action(ctx context.Context, id string, wait time.Duration) (pipeline.Action, error) {
+	select {
+	case <-ctx.Done():
+		return pipeline.Action{}, ctx.Err()
+	case <-d.ready: // before, an action that an earlier agent began is not known
+	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	first, changed, err := d.actionNow(id)
@@ -272,7 +281,7 @@ func (d *Deck) resume(_ context.Context) error {
 		d.record("agent", "resuming action %s at step %d", o.Action.ID, o.First+1)
 		if needsLease(o.Plan) {
 			d.mu.Lock()
-			d.holder = o.Action.ID
+			d.hold(o.Action.ID, o.Plan, o.Action.By)
 			d.mu.Unlock()
 		}
 		d.observeAction(o.Action)

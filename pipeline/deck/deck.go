@@ -47,6 +47,7 @@ type Deck struct {
 	actions map[string]pipeline.Action
 	order   []string // action ids, oldest first
 	holder  string   // id of the action that holds the lease
+	holding string   // what it does and for whom, in words
 	changed chan struct{}
 
 	moverMu  sync.Mutex
