@@ -69,7 +69,7 @@ func Run(ctx context.Context, o Options) error {
 	told := divertStderr()
 	defer told.restore()
 	s.program = tea.NewProgram(atStart{m, env.sync(o.Sync), env.asksBackground(o)}, tea.WithContext(running), tea.WithInput(o.In), tea.WithOutput(s.out),
-		tea.WithEnvironment(env.list()), tea.WithColorProfile(env.profile(o.Color)), tea.WithFPS(10), tea.WithoutSignalHandler(),
+		tea.WithEnvironment(env.list()), tea.WithColorProfile(env.profile(o.Color)), tea.WithFPS(25), tea.WithoutSignalHandler(),
 		tea.WithFilter(syncFilter(o.Sync)))
 	err = s.run(ctx)
 	farewell := ""

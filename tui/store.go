@@ -66,7 +66,7 @@ func storePane(b board, u *ui, sz size) []line {
 	}
 	for _, c := range charts()[1:] {
 		if sz.w < wideW && sz.h-len(out) > chartH+1 {
-			out = append(append(out, nil), chart(u, c.title, u.history.series[c.series], sz.w, c.unit)...)
+			out = append(append(out, nil), chart(u, c, size{sz.w, chartH})...)
 		}
 	}
 	return out

@@ -14,7 +14,7 @@ import (
 const (
 	wideW, wideH = 180, 45
 	wideLower    = 30 // lines that the lower part keeps
-	chartH       = 5  // lines of one chart without its title
+	chartH       = 5  // least lines of one chart without its title
 )
 
 func wideLayout(b board, sz size) layout {
@@ -47,9 +47,11 @@ func wideRight(b board, u *ui, sz size) []line {
 	out := append(p.title(paneStore, u, sz.w, storeTitle(b, u)), storePane(b, u, size{sz.w, storeLines + 1 + min(3, len(b.usedOutputs()))})...)
 	out = append(out, nil)
 	out = append(out, coverageBar(b, sz.w)...)
+	// The charts share what is left, as long as each is worth its place.
+	h := max(chartH, min(2*chartH, (sz.h-len(out))/len(charts())-1))
 	for _, c := range charts() {
-		if sz.h-len(out) >= chartH+1 {
-			out = append(out, chart(u, c.title, u.history.series[c.series], sz.w, c.unit)...)
+		if sz.h-len(out) >= h+1 {
+			out = append(out, chart(u, c, size{sz.w, h})...)
 		}
 	}
 	return out[:min(len(out), sz.h)]
@@ -76,25 +78,26 @@ func ruled(text string, w int) line {
 
 // chart draws ten minutes of a series over the whole width, its scale in the
 // title.
-func chart(u *ui, title string, values []float64, w int, f func(float64) string) []line {
+func chart(u *ui, c charted, sz size) []line {
+	values := u.history.series[c.series]
 	top := scaleTop(values)
-	cells := resample(values, w)
-	out := []line{ruled(fmt.Sprintf("%s, last %d min, 0 to %s", title, int(historyKeep*historyStep/time.Minute), f(top)), w)}
-	for y := chartH - 1; y >= 0; y-- {
-		out = append(out, line{{text: chartRow(cells, y, top, u.ascii), look: accent}})
+	cells := resample(values, sz.w)
+	out := []line{ruled(fmt.Sprintf("%s, last %d min, 0 to %s", c.title, int(historyKeep*historyStep/time.Minute), c.unit(top)), sz.w)}
+	for y := sz.h - 1; y >= 0; y-- {
+		out = append(out, line{{text: chartRow(cells, y, sz.h, top, u.ascii), look: accent}})
 	}
 	return out
 }
 
-// chartRow is one line of a chart; y counts from its foot.
-func chartRow(cells []float64, y int, top float64, ascii bool) string {
+// chartRow is one line of a chart of h lines; y counts from its foot.
+func chartRow(cells []float64, y, h int, top float64, ascii bool) string {
 	full, ramp := '█', []rune(blockRamp)
 	if ascii {
 		full, ramp = '#', []rune("..::==#")
 	}
 	out := make([]rune, len(cells))
 	for i, v := range cells {
-		part := v/top*chartH - float64(y)
+		part := v/top*float64(h) - float64(y)
 		switch {
 		case math.IsNaN(v) || part <= 0 && (y > 0 || v > 0):
 			out[i] = ' '

@@ -30,7 +30,7 @@ func openDemo(t *testing.T, bin string, flags string) *window {
 		_ = exec.CommandContext(context.Background(), w.tmux, "-S", w.socket, "kill-server").Run()
 		eventually(t, "the demo is gone", func() bool { return w.p.demoLeft(t) == "" })
 	})
-	w.shows("extract/3", "verified in S3")
+	w.shows("extract/3", "verified in S3", "first output since") // with events to move through
 	return w
 }
 
