@@ -150,7 +150,7 @@ func makeRoom(f *os.File, path string, size int64) bool {
 func room(f *os.File, size int64) bool {
 	var st unix.Statfs_t
 	err := unix.Fstatfs(int(f.Fd()), &st)
-	return err != nil || int64(st.Bavail)*int64(st.Bsize) >= 2*size //nolint:gosec // both are far below 2^62
+	return err != nil || st.Bavail >= uint64(2*size)/uint64(st.Bsize) //nolint:gosec,unconvert // neither is negative; types differ between systems
 }
 
 func writePosition(path string, p Position) error {

@@ -81,13 +81,10 @@ func TryLock(path string) (*Lock, error) {
 // not the locked one any more, and nil where that cannot be seen: an error of
 // the disk is not a removal.
 func (l *Lock) Check() error {
-	held, err := l.file.Stat()
-	if err != nil {
-		return nil
-	}
+	held, unseen := l.file.Stat()
 	now, err := os.Stat(l.path)
 	gone := errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR)
-	if gone || err == nil && !os.SameFile(held, now) {
+	if gone || unseen == nil && err == nil && !os.SameFile(held, now) {
 		return fmt.Errorf("cannot rely on the lock %q: %w", l.path, ErrLost)
 	}
 	return nil

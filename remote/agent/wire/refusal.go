@@ -15,7 +15,7 @@ type Refusal struct {
 	// Held says that another agent has the deck: that may end, and is no
 	// reason to give up.
 	Held bool `json:"held"`
-	pipeline.Problem
+	Problem pipeline.Problem `json:"problem"`
 }
 
 // WriteRefusal leaves err at path if trying again cannot help: a Problem of
@@ -26,7 +26,7 @@ func WriteRefusal(path string, err error) error {
 		return nil // where the lock is lost the directory is another's
 	}
 	r := Refusal{PID: os.Getpid(), Held: errors.Is(err, ErrHeld), Problem: *p}
-	r.Text = err.Error()
+	r.Problem.Text = err.Error()
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -38,13 +38,13 @@ func WriteRefusal(path string, err error) error {
 // ReadRefusal returns what process pid left at path, nil if it left nothing; a
 // pid of 0 takes anybody's.
 func ReadRefusal(path string, pid int) *Refusal {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil
-	}
 	var r Refusal
-	if json.Unmarshal(data, &r) != nil || r.Text == "" || pid != 0 && r.PID != pid {
-		return nil
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &r)
 	}
-	return &r
+	if err == nil && r.Problem.Text != "" && (pid == 0 || r.PID == pid) {
+		return &r
+	}
+	return nil
 }
