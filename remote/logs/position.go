@@ -150,7 +150,7 @@ func makeRoom(f *os.File, path string, size int64) bool {
 func room(f *os.File, size int64) bool {
 	var st unix.Statfs_t
 	err := unix.Fstatfs(int(f.Fd()), &st)
-	return err != nil || st.Bavail >= uint64(2*size)/uint64(st.Bsize) //nolint:gosec,unconvert // neither is negative; types differ between systems
+	return err != nil || st.Bavail >= uint64(2*size)/uint64(st.Bsize) //nolint:gosec // neither is negative
 }
 
 func writePosition(path string, p Position) error {

@@ -14,7 +14,7 @@ type Refusal struct {
 	PID int `json:"pid"` // of the process that refused
 	// Held says that another agent has the deck: that may end, and is no
 	// reason to give up.
-	Held bool `json:"held"`
+	Held    bool             `json:"held"`
 	Problem pipeline.Problem `json:"problem"`
 }
 
