@@ -2,67 +2,155 @@ package mover_test
 
 import (
 	"os"
-	"os/exec"
-	"strconv"
-	"syscall"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"pipedeck/s3/local"
 	"pipedeck/s3/mover"
 	"pipedeck/s3/s3test"
 )
 
-// TestKilledAtEveryStep runs a mover in a process of its own that is killed at
-// a named point, and lets another one finish.
-func TestKilledAtEveryStep(t *testing.T) {
-	t.Parallel()
-	points := []string{
-		mover.HookFileRead, mover.HookIntentSaved, mover.HookObjectPut, mover.HookSent, mover.HookBatchProven,
-		mover.HookManifestStored, mover.HookLedgerCommitted, mover.HookBeforeRemove, "aside.renamed", "aside.checked", "unlinked", mover.HookRemoved,
-	}
-	for _, point := range points {
-		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, s3test.Options{}, oneOutput)
-			w.writeSamples(0, 6, 300)
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelperKilled$")
-			cmd.Env = append(os.Environ(), "MOVER_KILL_AT="+point, "MOVER_DIR="+w.dir, "MOVER_URL="+w.server.URL(),
-				"MOVER_KILL_SKIP="+strconv.Itoa(len(point)%4))
-			out, err := cmd.CombinedOutput()
-			if err == nil {
-				t.Fatalf("the mover was not killed at %s:\n%s", point, out)
+// way is a kind of journey, with what its files are.
+type way struct {
+	name, stages string
+	write        func(w *world)
+	files        int64
+}
+
+// ways take, together, a file past every point.
+func ways() []way {
+	six := func(w *world) { w.writeSamples(0, 6, 300) }
+	return []way{
+		{"delete", oneOutput, six, 6},
+		{"placeholder", strings.Replace(oneOutput, "id:", "after_upload: placeholder\n        id:", 1), six, 6},
+		{"parts", oneOutput, func(w *world) { w.writeSamples(0, 1, 17_000_000) }, 1},
+		{"lines", strings.ReplaceAll(strings.Replace(oneOutput, "id: 'hs_", "settle: 50ms\n        id: 'hs_", 1), "safetensors", "jsonl"), func(w *world) {
+			for _, name := range []string{"out/hs_1.jsonl", "out/hs_2.jsonl"} {
+				w.write(name, []byte("{\"a\":1}\n{\"a\":2}\n"))
 			}
-			w.safe()
-			w.start("extract")
-			w.await("all are moved", w.moved(6))
-			if n := len(w.server.Overwrites()); n != 0 {
-				t.Errorf("%d objects were overwritten", n)
-			}
-		})
+		}, 2},
 	}
 }
 
-// TestHelperKilled is the process that TestKilledAtEveryStep kills.
-func TestHelperKilled(t *testing.T) {
-	point := os.Getenv("MOVER_KILL_AT")
-	if point == "" {
-		t.Skip("only as a child of TestKilledAtEveryStep")
-	}
-	skip, err := strconv.Atoi(os.Getenv("MOVER_KILL_SKIP"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := worldAt(t, os.Getenv("MOVER_DIR"), os.Getenv("MOVER_URL"), "bucket", oneOutput)
-	calls := make(chan struct{}, skip)
-	w.hook = func(at string) {
-		if at != point {
-			return
+// TestKilledAtEveryPoint kills a mover at each point, on each way, when it comes
+// there first (on the usual way also the third time), and lets another one
+// finish.
+func TestKilledAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	reached := map[string]bool{}
+	t.Run("points", func(t *testing.T) {
+		for _, wy := range ways() {
+			for _, point := range mover.Points() {
+				for _, skip := range []int{0, 2} {
+					if skip > 0 && wy.name != "delete" {
+						continue
+					}
+					t.Run(wy.name+"/"+point+"/"+[]string{"first", "", "third"}[skip], func(t *testing.T) {
+						t.Parallel()
+						if killedAt(t, wy, point, skip) {
+							mu.Lock()
+							reached[point] = true
+							mu.Unlock()
+						}
+					})
+				}
+			}
 		}
-		select {
-		case calls <- struct{}{}:
-		default:
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	})
+	for _, point := range mover.Points() {
+		if !reached[point] {
+			t.Errorf("no mover was ever killed at %s", point)
 		}
 	}
+}
+
+// killedAt says whether the mover came to the point.
+func killedAt(t *testing.T, wy way, point string, skip int) bool {
+	w := newWorld(t, s3test.Options{Dir: t.TempDir()}, wy.stages)
+	w.hurry = hurry
+	wy.write(w)
+	c := w.spawn(point, skip)
+	killed := false
+	alive := func(o order) (a answer) {
+		if !killed {
+			a, alive := c.ask(o)
+			killed = !alive
+			return a
+		}
+		return a
+	}
+	alive(order{Do: "activate", Arg: "extract"})
+	alive(order{Do: "live", Arg: "extract"})
+	for deadline := time.Now().Add(time.Minute); !killed; time.Sleep(10 * time.Millisecond) {
+		w.safe()
+		if a := alive(order{Do: "read"}); !killed && is(a.Reading.Outputs[0].DeletedLocalFiles, wy.files) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("neither killed nor done")
+		}
+	}
+	w.safe()
+	c.kill()
 	w.start("extract")
-	w.await("this process is killed", func() bool { return w.moved(6)() && false })
+	w.m.Live("extract", false)
+	w.await("all are moved", w.moved(wy.files))
+	if n := len(w.server.Overwrites()); n != 0 {
+		t.Errorf("%d objects were overwritten", n)
+	}
+	if open := w.server.Uploads(); len(open) != 0 && wy.name == "parts" {
+		w.await("no upload is left open", func() bool { return len(w.server.Uploads()) == 0 })
+	}
+	return killed
+}
+
+// TestEveryPointIsListed finds the places where hooks are called in the source.
+func TestEveryPointIsListed(t *testing.T) {
+	t.Parallel()
+	points := mover.Points()
+	for _, c := range []struct {
+		dir, call, name string
+		listed          int
+	}{
+		{".", `\.hook\((\w+)\)`, `(Hook[A-Z]\w+) +=`, len(points) - len(local.Points())},
+		{"../local", `\.at\((\w+)\)`, `(Point[A-Z]\w+) +=`, len(local.Points())},
+	} {
+		called, named := inSource(t, c.dir, c.call), inSource(t, c.dir, c.name)
+		if !slices.Equal(called, named) || len(named) != c.listed {
+			t.Errorf("%s: points called %q, named %q, %d listed", c.dir, called, named, c.listed)
+		}
+	}
+	if slices.Sort(points); len(slices.Compact(points)) != len(mover.Points()) {
+		t.Error("a point is listed twice")
+	}
+}
+
+// inSource returns what a pattern captures in a folder's Go files, once each.
+func inSource(t *testing.T, dir, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no source in %s: %v", dir, err)
+	}
+	var found []string
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+			found = append(found, m[1])
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
 }
