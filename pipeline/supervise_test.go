@@ -15,21 +15,20 @@ func superviseStage() *spec.Stage {
 	}}
 }
 
-//go:fix inline
+type superviseCase struct {
+	want WorkerWant
+	seen *LaunchSeen
+	duty DutyKind
+	then func(WorkerWant) bool
+}
 
 func TestSuperviseOneWorker(t *testing.T) {
 	t.Parallel()
 	now := superviseStart
 	crashed := LaunchSeen{ID: "extract-0-1", State: ProcExited, Exit: &Exit{Code: new(1), At: now}}
-	held := crashed
 	left := crashed
 	left.Stragglers = 2
-	tests := map[string]struct {
-		want WorkerWant
-		seen *LaunchSeen
-		duty DutyKind
-		then func(WorkerWant) bool
-	}{
+	runSupervise(t, map[string]superviseCase{
 		"first start": {
 			duty: DutyLaunch,
 			then: func(w WorkerWant) bool { return w.Launch == "extract-0-1" && w.Restarts == 0 },
@@ -57,22 +56,6 @@ func TestSuperviseOneWorker(t *testing.T) {
 				return w.Launch == "extract-0-2" && w.Restarts == 1 && w.NextAt.IsZero()
 			},
 		},
-		"a clock set back does not prolong the backoff": {
-			want: WorkerWant{Launch: "extract-0-1", Launches: 1, NextAt: now.Add(time.Hour)},
-			seen: &crashed,
-			duty: DutyLaunch,
-			then: func(w WorkerWant) bool { return w.Launch == "extract-0-2" },
-		},
-		"nor that of a launch that never began": {
-			want: WorkerWant{Launch: "extract-0-1", Launches: 1, NextAt: now.Add(time.Hour)},
-			duty: DutyLaunch,
-			then: func(w WorkerWant) bool { return w.Launch == "extract-0-1" },
-		},
-		"nor the patience with a start": {
-			want: WorkerWant{Launch: "extract-0-1", Launches: 1},
-			seen: &LaunchSeen{ID: "extract-0-1", State: ProcIntended, StartedAt: now.Add(time.Hour)},
-			then: func(w WorkerWant) bool { return w.NextAt.After(now) && w.Launches == 1 },
-		},
 		"leftovers end before a restart": {
 			want: WorkerWant{Launch: "extract-0-1", Launches: 1, NextAt: now},
 			seen: &left,
@@ -81,7 +64,7 @@ func TestSuperviseOneWorker(t *testing.T) {
 		},
 		"crash loop is held": {
 			want: WorkerWant{Launch: "extract-0-1", Launches: 1, Restarts: 2},
-			seen: &held,
+			seen: &crashed,
 			then: func(w WorkerWant) bool { return w.Held != "" },
 		},
 		"exit 0 is done": {
@@ -104,7 +87,36 @@ func TestSuperviseOneWorker(t *testing.T) {
 			seen: &LaunchSeen{ID: "extract-0-3", State: ProcRunning, StartedAt: now.Add(-time.Hour)},
 			then: func(w WorkerWant) bool { return w.Restarts == 0 },
 		},
-	}
+	})
+}
+
+func TestSuperviseWhenTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	now := superviseStart
+	crashed := LaunchSeen{ID: "extract-0-1", State: ProcExited, Exit: &Exit{Code: new(1), At: now}}
+	runSupervise(t, map[string]superviseCase{
+		"the backoff is not prolonged": {
+			want: WorkerWant{Launch: "extract-0-1", Launches: 1, NextAt: now.Add(time.Hour)},
+			seen: &crashed,
+			duty: DutyLaunch,
+			then: func(w WorkerWant) bool { return w.Launch == "extract-0-2" },
+		},
+		"nor that of a launch that never began": {
+			want: WorkerWant{Launch: "extract-0-1", Launches: 1, NextAt: now.Add(time.Hour)},
+			duty: DutyLaunch,
+			then: func(w WorkerWant) bool { return w.Launch == "extract-0-1" },
+		},
+		"nor the patience with a start": {
+			want: WorkerWant{Launch: "extract-0-1", Launches: 1},
+			seen: &LaunchSeen{ID: "extract-0-1", State: ProcIntended, StartedAt: now.Add(time.Hour)},
+			then: func(w WorkerWant) bool { return w.NextAt.After(now) && w.Launches == 1 },
+		},
+	})
+}
+
+func runSupervise(t *testing.T, tests map[string]superviseCase) {
+	t.Helper()
+	now := superviseStart
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
