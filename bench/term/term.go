@@ -46,8 +46,8 @@ func (t *Terminal) read() {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := t.tty.Read(buf)
-		t.bytes.Add(int64(n))
 		_, _ = t.screen.Write(buf[:n])
+		t.bytes.Add(int64(n))
 		if err != nil {
 			return
 		}
@@ -73,13 +73,17 @@ func (t *Terminal) Type(keys string) error {
 // long that took.
 func (t *Terminal) Await(what string, limit time.Duration, ok func(screen string) bool) (time.Duration, error) {
 	began := time.Now()
-	for !ok(t.Text()) {
+	for seen := int64(-1); ; time.Sleep(500 * time.Microsecond) {
+		n := t.Bytes()
+		// Looking at the screen costs CPU that the program may need.
+		if n != seen && ok(t.Text()) {
+			return time.Since(began), nil
+		}
+		seen = n
 		if time.Since(began) > limit {
 			return limit, fmt.Errorf("the screen never shows %s:\n%s", what, t.Text())
 		}
-		time.Sleep(500 * time.Microsecond)
 	}
-	return time.Since(began), nil
 }
 
 // AwaitText waits for a text on the screen.
