@@ -7,12 +7,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"pipedeck/pipeline"
 	"pipedeck/remote/agent"
 	"pipedeck/remote/agent/wire"
 	"pipedeck/remote/client"
 )
+
+// startWait is how long a command waits for an agent that it starts: a busy
+// node takes seconds for what takes a tenth of one elsewhere.
+const startWait = 15 * time.Second
 
 // specCopy is the spec that the agent runs, in the state directory.
 const specCopy = "spec.yaml"
@@ -23,7 +28,7 @@ func (a *app) connect(ctx context.Context, s specFile) (*client.Client, error) {
 		return nil, err
 	}
 	return client.Ensure(ctx, client.EnsureOptions{
-		State: wire.State{Dir: s.StateDir},
+		State: wire.State{Dir: s.StateDir}, Wait: startWait,
 		Spawn: func(ctx context.Context) error { return a.spawn(ctx, s) },
 	})
 }
