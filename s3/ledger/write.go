@@ -159,6 +159,9 @@ func (l *Ledger) gather(first op) []op {
 func (l *Ledger) commit(ops []op) {
 	// Not the caller's context: one caller giving up must not undo the others.
 	err := l.inTx(context.Background(), ops)
+	if err != nil && l.reuseLog() {
+		err = l.inTx(context.Background(), ops)
+	}
 	if err != nil && len(ops) > 1 {
 		for _, o := range ops {
 			answer(o, l.inTx(context.Background(), []op{o}))
@@ -168,6 +171,13 @@ func (l *Ledger) commit(ops []op) {
 	for _, o := range ops {
 		answer(o, err)
 	}
+}
+
+// reuseLog moves what the write-ahead log holds into the database, so that the
+// log begins anew in the room that it has: the disk may be full.
+func (l *Ledger) reuseLog() bool {
+	_, err := l.write.ExecContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)")
+	return err == nil
 }
 
 func answer(o op, err error) {

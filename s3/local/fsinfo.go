@@ -43,3 +43,14 @@ func IsMountPoint(path string) (bool, error) {
 	}
 	return st.Dev != up.Dev || path == "/", nil
 }
+
+// Space returns the free bytes, as far as this user may take them, and all
+// bytes of the filesystem that holds an existing path.
+func Space(path string) (free, total int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0, 0, pathError("look at", path, err)
+	}
+	size := int64(st.Bsize) //nolint:unconvert // its type differs between systems
+	return int64(st.Bavail) * size, int64(st.Blocks) * size, nil
+}

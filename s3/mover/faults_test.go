@@ -264,3 +264,27 @@ func TestVanishedWhereMissingIsDenied(t *testing.T) {
 	w.start("extract")
 	w.await("all are moved", w.moved(2))
 }
+
+// TestDamagedManifestIsWrittenAnew: where conditions are honoured its name is
+// taken for good.
+func TestDamagedManifestIsWrittenAnew(t *testing.T) {
+	t.Parallel()
+	for _, p := range []s3test.Personality{s3test.AWS(), s3test.OldCeph()} {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, s3test.Options{Personality: p}, oneOutput)
+			w.hurry = hurry
+			w.server.Inject(s3test.Rule{Op: s3test.OpPut, Key: "pre/r1/.pipedeck/manifests/*/*/*", Kind: s3test.StoreTruncated, Count: 2})
+			w.writeSamples(0, 3, 300)
+			w.start("extract")
+			w.await("all are moved", w.moved(3))
+			if n := len(w.server.Overwrites()); n != 0 {
+				t.Errorf("%d overwrites", n)
+			}
+			w.stop()
+			w.forget()
+			w.start("extract")
+			w.await("all is known again", w.moved(3))
+		})
+	}
+}

@@ -176,7 +176,7 @@ func (f *file) recount() {
 
 // complaint says what is wrong with an output as a whole, "" if nothing.
 // Mover.mu is held.
-func (o *output) complaint() string {
+func (m *Mover) complaint(o *output) string {
 	text := o.scan.problem
 	add := func(s string) {
 		if text != "" {
@@ -191,6 +191,9 @@ func (o *output) complaint() string {
 		}
 		add(t.text(sample) + more)
 		break
+	}
+	if m.reserve.inUse() {
+		add("the disk is full: what is stored leaves it, nothing else can be written")
 	}
 	if o.tally.foreign > 0 {
 		add(fmt.Sprintf("%d files belong to another run", o.tally.foreign))

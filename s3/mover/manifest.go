@@ -87,8 +87,7 @@ func (m *Mover) writeManifest(ctx context.Context, o *output, rows []ledger.Row)
 		return "", fmt.Errorf("cannot encode a manifest: %w", err)
 	}
 	sums := local.HashBuffer(body, false)
-	// The time keeps the order, the hash makes the name the content's own.
-	key := m.manifestPrefix(o) + now.Format("20060102T150405.000000000Z") + "-" + hex.EncodeToString(sums.MD5[:8]) + ".json"
+	key := m.manifestKey(o, now, sums)
 	for n := 1; ; n++ {
 		err := m.putManifest(ctx, key, body, sums)
 		if err == nil {
@@ -97,10 +96,20 @@ func (m *Mover) writeManifest(ctx context.Context, o *output, rows []ledger.Row)
 		if classOf(err) == "" || classOf(err) == pipeline.StoreFile || classOf(err) == pipeline.StoreIntegrity {
 			m.notify(pipeline.Error, err.Error()+"; nothing local is removed until the manifest is stored")
 		}
+		if classOf(err) == pipeline.StoreIntegrity {
+			// What arrived damaged stays as it is, and its name is taken.
+			key = m.manifestKey(o, m.opt.Clock(), sums)
+		}
 		if err := sleep(ctx, m.backoff(n)); err != nil {
 			return "", err
 		}
 	}
+}
+
+// manifestKey names a manifest: the time keeps the order, the hash makes the
+// name the content's own.
+func (m *Mover) manifestKey(o *output, at time.Time, sums local.Sums) string {
+	return m.manifestPrefix(o) + at.UTC().Format("20060102T150405.000000000Z") + "-" + hex.EncodeToString(sums.MD5[:8]) + ".json"
 }
 
 func (m *Mover) manifestPrefix(o *output) string {

@@ -50,6 +50,7 @@ type Mover struct {
 	prefix                           string // of every key of this run
 	gate                             *gate
 	buffers                          *buffers
+	reserve                          *reserve
 	sizes                            sizes
 	small                            *queue // files that go in one PUT
 	large                            *queue // files that go in parts
@@ -92,7 +93,7 @@ func New(opt Options) (*Mover, error) {
 	s := opt.Spec
 	m := &Mover{
 		opt: opt, log: opt.Log, prefix: s.RunPrefix(),
-		gate: newGate(s.Store.MaxParallel, opt), buffers: newBuffers(s.Store.MaxMemory),
+		gate: newGate(s.Store.MaxParallel, opt), buffers: newBuffers(s.Store.MaxMemory), reserve: newReserve(opt.StateDir),
 		sizes: sizesFor(s.Store.MaxMemory),
 		small: newQueue(opt.Clock), large: newQueue(opt.Clock), toJudge: newQueue(opt.Clock),
 		slots:    make(chan struct{}, parallelBatches),
@@ -160,6 +161,7 @@ func (m *Mover) Run(ctx context.Context) error {
 	if err := m.recoverAside(ctx); err != nil {
 		return err
 	}
+	m.reserve.hold(m.opt.Clock())
 	// Taken before anything is uploaded: what is open now is nobody's.
 	left, err := m.opt.Ledger.Uploads(ctx)
 	if err != nil {
@@ -184,6 +186,9 @@ func (m *Mover) Run(ctx context.Context) error {
 	m.mu.Lock()
 	m.stopped = true
 	m.mu.Unlock()
+	for _, r := range m.removers {
+		_ = r.Tidy() // what is left in it is found by the next one
+	}
 	return nil
 }
 

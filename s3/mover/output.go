@@ -58,6 +58,8 @@ type root struct {
 	dir  string // absolute
 	rank int    // -1: the directory is not of one rank
 
+	prepared bool // for removals; guarded by Mover.mu
+
 	produced int64 // complete files seen by this process; guarded by Mover.mu
 	newest   time.Time
 }

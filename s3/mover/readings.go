@@ -150,9 +150,9 @@ func (m *Mover) stateOf(o *output, gate gateState, q *pipeline.Queue) (pipeline.
 	case q.OldestSeconds != nil && *q.OldestSeconds > backlogAge.Seconds():
 		return pipeline.OutputBacklog, "files come faster than they are uploaded"
 	case work > 0:
-		return pipeline.OutputRunning, o.complaint()
+		return pipeline.OutputRunning, m.complaint(o)
 	default:
-		return pipeline.OutputIdle, o.complaint()
+		return pipeline.OutputIdle, m.complaint(o)
 	}
 }
 

@@ -77,6 +77,9 @@ func (m *Mover) remove(f *file) {
 // removed counts what came of a removal.
 func (m *Mover) removed(f *file, out local.Outcome, err error, placeholder bool) {
 	switch {
+	case isFull(err):
+		m.makeRoom(err)
+		m.stays(f, err.Error(), removeAgain)
 	case err != nil:
 		m.stays(f, err.Error(), deniedAgain)
 	case out.Status == local.StatusRemoved:

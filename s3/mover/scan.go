@@ -126,6 +126,7 @@ func (m *Mover) scan(ctx context.Context, o *output) {
 	problem, blind := "", false
 	for i := range o.roots {
 		r := &o.roots[i]
+		m.prepareAside(o, r)
 		problems, err := local.Scan(ctx, r.dir, m.wanted(o), func(e local.Entry) {
 			if e.Kind != local.KindDir {
 				m.observe(ctx, o, r, e)
@@ -154,6 +155,7 @@ func (m *Mover) scan(ctx context.Context, o *output) {
 	for _, f := range lost {
 		m.look(ctx, o, f.root, f.rel)
 	}
+	m.reserve.hold(m.opt.Clock())
 	m.retire(o)
 	m.firstScan(o)
 	m.signal()

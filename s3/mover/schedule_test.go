@@ -115,8 +115,12 @@ func (s *schedule) calm() {
 	s.child.kill()
 	s.child = s.w.spawn("", 0)
 	for _, o := range []order{
-		{Do: "activate", Arg: "extract"}, {Do: "activate", Arg: "gen"}, {Do: "live", Arg: "gen"}, {Do: "live", Arg: "extract"},
-		{Do: "pause"}, {Do: "retry"},
+		{Do: "activate", Arg: "extract"},
+		{Do: "activate", Arg: "gen"},
+		{Do: "live", Arg: "gen"},
+		{Do: "live", Arg: "extract"},
+		{Do: "pause"},
+		{Do: "retry"},
 	} {
 		s.tell(o)
 	}

@@ -286,14 +286,8 @@ func (s *sending) adopt(etag string) {
 func (s *sending) write(ctx context.Context, ifNoneMatch bool, ifMatch string, absent bool) error {
 	row := *s.f.row
 	row.Put, row.Phase = s.copy, ledger.Intended
-	if err := s.m.opt.Ledger.Save(row); err != nil {
-		// Without the record this PUT gives no right to replace anything later,
-		// and only to an absent key does it need none. A full disk must not
-		// keep the uploads from making room.
-		if !ifNoneMatch {
-			return fmt.Errorf("cannot record the intent: %w", err)
-		}
-		s.m.log.Warn("intent not recorded", "err", err)
+	if err := s.m.saveIntent(row, ifNoneMatch); err != nil {
+		return err
 	}
 	*s.f.row = row
 	s.m.hook(HookIntentSaved)
@@ -326,8 +320,10 @@ func keepETag(computed, answered string) string {
 // keep puts the new row in place. Losing it in a crash only makes the next
 // agent look again.
 func (s *sending) keep(row ledger.Row) {
-	if err := s.m.opt.Ledger.SaveLater(row); err != nil {
-		s.m.log.Warn("ledger", "err", err)
+	if !s.m.reserve.inUse() {
+		if err := s.m.opt.Ledger.SaveLater(row); err != nil {
+			s.m.log.Warn("ledger", "err", err)
+		}
 	}
 	s.m.mu.Lock()
 	*s.f.row = row

@@ -2,13 +2,11 @@ package mover
 
 import (
 	"context"
-	"path/filepath"
 	"sort"
 	"time"
 
 	"pipedeck/pipeline"
 	"pipedeck/s3/ledger"
-	"pipedeck/s3/local"
 )
 
 const (
@@ -21,10 +19,6 @@ const (
 	// asked for by itself.
 	relists     = 3
 	relistFirst = time.Second
-
-	// The reserve lets the ledger go on when the disk is full.
-	reserveName  = "reserve"
-	reserveBytes = 64 << 20
 	// coolAfter without anything in flight, upload buffers are given back.
 	coolAfter = 5 * time.Second
 )
@@ -278,17 +272,14 @@ func (m *Mover) provenRows(proven []*item) []ledger.Row {
 
 // commit makes the proof durable. While it cannot, nothing is removed.
 func (m *Mover) commit(ctx context.Context, manifest string, rows []ledger.Row) error {
-	reserve := filepath.Join(m.opt.StateDir, reserveName)
 	for n := 1; ; n++ {
 		err := m.opt.Ledger.SaveManifest(manifest, rows)
 		if err == nil {
-			if n > 1 {
-				_ = local.Reserve(reserve, reserveBytes) // again, once there is room
-			}
 			return nil
 		}
-		_ = local.ReleaseReserve(reserve)
-		m.notify(pipeline.Error, err.Error()+"; nothing local is removed until it works")
+		if m.makeRoom(err) {
+			continue
+		}
 		if err := sleep(ctx, max(m.pause(time.Second), m.backoff(n))); err != nil {
 			return err
 		}
