@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"pipedeck/pipeline"
@@ -41,6 +43,8 @@ type world struct {
 	hurry  int
 	clock  func() time.Time
 	stages string
+	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
+	creds  aws.CredentialsProvider
 	m      *mover.Mover
 	ledger *ledger.Ledger
 	stop   func()
@@ -89,9 +93,13 @@ store: {bucket: %s, endpoint: %q, region: us-east-1, path_style: true, prefix: p
 }
 
 func (w *world) client() *store.Client {
+	creds := w.creds
+	if creds == nil {
+		creds = credentials.NewStaticCredentialsProvider(w.access, w.secret, "")
+	}
 	return store.New(store.Options{
 		Bucket: w.spec.Store.Bucket, Endpoint: w.url, PathStyle: true,
-		Credentials:   credentials.NewStaticCredentialsProvider(w.access, w.secret, ""),
+		Credentials: creds, Dial: w.dial,
 		ScratchPrefix: w.spec.RunPrefix() + ".pipedeck/probe/",
 	})
 }

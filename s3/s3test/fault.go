@@ -4,6 +4,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"path"
+	"strings"
 	"sync"
 	"time"
 )
@@ -32,6 +33,7 @@ const (
 	Denied       Kind = "access_denied" // 403
 	Moved        Kind = "moved"         // 301 to region eu-west-1
 	QuotaReached Kind = "quota"         // 403 QuotaExceeded
+	DiskFull     Kind = "disk_full"     // 507
 	SkewedClock  Kind = "skewed_clock"  // the server's clock is ahead by Rule.Skew
 )
 
@@ -68,6 +70,7 @@ var refusals = map[Kind]failure{
 	Expired:      {400, "ExpiredToken", "The provided token has expired", nil},
 	Denied:       {403, "AccessDenied", "Access Denied", nil},
 	QuotaReached: {403, "QuotaExceeded", "The storage quota is used up", nil},
+	DiskFull:     {507, "InsufficientStorage", "There is no room left", nil},
 	Moved: {
 		301, "PermanentRedirect", "The bucket you are attempting to access must be addressed using the specified endpoint",
 		map[string]string{"X-Amz-Bucket-Region": "eu-west-1"},
@@ -78,6 +81,7 @@ var refusals = map[Kind]failure{
 type Rule struct {
 	Op          Op      // empty: every operation
 	Key         string  // pattern of path.Match on the key; empty: every key
+	Except      string  // keys with this in them are let through; empty: none
 	Skip        int     // matching requests that are let through first
 	Count       int     // how often it strikes; 0: always
 	Probability float64 // of striking, 0: always; from the server's seed
@@ -120,6 +124,9 @@ func (f *faults) pick(op Op, key string) *Rule {
 
 func (a *armed) matches(op Op, key string) bool {
 	if a.Op != "" && a.Op != op {
+		return false
+	}
+	if a.Except != "" && strings.Contains(key, a.Except) {
 		return false
 	}
 	if a.Key == "" {

@@ -47,6 +47,8 @@ func classOfStatus(status int) pipeline.StoreClass {
 	switch {
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		return pipeline.StoreThrottled
+	case status == http.StatusInsufficientStorage:
+		return pipeline.StoreConfig
 	case status == http.StatusRequestTimeout, status >= 500, status < 300:
 		return pipeline.StoreTransient
 	case status == http.StatusNotFound:

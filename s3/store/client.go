@@ -5,6 +5,7 @@ package store
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,9 @@ type Options struct {
 	ConnectTimeout  time.Duration // 10 s
 	ResponseTimeout time.Duration // from the end of the request to the answer's headers; 60 s
 	StallTimeout    time.Duration // without a byte moved; 30 s
+
+	// Dial opens connections; nil: the system's resolver and network.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // Client is one connection pool to one bucket. Make two for two independent

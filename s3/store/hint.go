@@ -53,6 +53,9 @@ func hintForCode(code string, r *smithyhttp.Response) string {
 	case "KeyTooLongError":
 		return "shorten the output's key template or the file's name"
 	}
+	if r.StatusCode == http.StatusInsufficientStorage {
+		return hintForCode("QuotaExceeded", r)
+	}
 	if r.StatusCode == http.StatusMovedPermanently {
 		return hintForCode("PermanentRedirect", r)
 	}

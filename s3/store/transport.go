@@ -18,10 +18,13 @@ const idleConns = 128
 // newHTTPClient makes a pool of its own. HTTP/1.1 only: one slow upload on a
 // shared HTTP/2 connection holds up all the others.
 func newHTTPClient(o Options) *http.Client {
-	dialer := &net.Dialer{Timeout: o.ConnectTimeout, KeepAlive: 30 * time.Second}
+	dial := o.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: o.ConnectTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
 	tr := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           dialer.DialContext,
+		DialContext:           dial,
 		MaxIdleConns:          idleConns,
 		MaxIdleConnsPerHost:   idleConns,
 		IdleConnTimeout:       60 * time.Second,
