@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"pipedeck/pipeline"
@@ -81,22 +82,39 @@ func (m *Mover) rebuild(ctx context.Context) error {
 }
 
 // readManifests puts the claims of an output's manifests into the ledger,
-// oldest first.
+// oldest first: by the store's clock, since this node's may have been set back
+// between two of them.
 func (m *Mover) readManifests(ctx context.Context, o *output) error {
-	return m.list(ctx, m.manifestPrefix(o), func(obj pipeline.Object) error {
-		rows, err := m.readManifest(ctx, o, obj)
-		if err != nil {
-			return err
-		}
-		for len(rows) > 0 {
-			n := min(len(rows), takeOver)
-			if err := m.opt.Ledger.Save(rows[:n]...); err != nil {
-				return err
-			}
-			rows = rows[n:]
-		}
+	var found []pipeline.Object
+	err := m.list(ctx, m.manifestPrefix(o), func(obj pipeline.Object) error {
+		found = append(found, obj)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(found, func(a, b pipeline.Object) int { return a.Modified.Compare(b.Modified) })
+	for _, obj := range found {
+		if err := m.takeClaims(ctx, o, obj); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Mover) takeClaims(ctx context.Context, o *output, obj pipeline.Object) error {
+	rows, err := m.readManifest(ctx, o, obj)
+	if err != nil {
+		return err
+	}
+	for len(rows) > 0 {
+		n := min(len(rows), takeOver)
+		if err := m.opt.Ledger.Save(rows[:n]...); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
 }
 
 // readManifest returns the claims of one manifest. One that cannot be read is

@@ -15,7 +15,7 @@ import (
 )
 
 // manifest is an object that names verified files. Later ones overrule earlier
-// ones, in the order of their keys.
+// ones, by the store's clock and then by key.
 type manifest struct {
 	Schema  int             `json:"schema"`
 	Deck    string          `json:"deck"`
@@ -106,8 +106,8 @@ func (m *Mover) writeManifest(ctx context.Context, o *output, rows []ledger.Row)
 	}
 }
 
-// manifestKey names a manifest: the time keeps the order, the hash makes the
-// name the content's own.
+// manifestKey names a manifest: the time for people and for those of one
+// second, the hash to make the name the content's own.
 func (m *Mover) manifestKey(o *output, at time.Time, sums local.Sums) string {
 	return m.manifestPrefix(o) + at.UTC().Format("20060102T150405.000000000Z") + "-" + hex.EncodeToString(sums.MD5[:8]) + ".json"
 }

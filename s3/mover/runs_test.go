@@ -1,9 +1,11 @@
 package mover_test
 
 import (
+	"bytes"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"pipedeck/s3/s3test"
 )
@@ -84,4 +86,34 @@ func TestTheSameIDTwiceIsShownAndCountedOnce(t *testing.T) {
 	w.forget()
 	w.start("extract")
 	w.await("it is found again in the bucket", check)
+}
+
+// TestManifestsOverruleByTheStoresClock: this node's was set back between two.
+func TestManifestsOverruleByTheStoresClock(t *testing.T) {
+	t.Parallel()
+	stages := strings.Replace(oneOutput, "id:", "after_upload: keep\n        id:", 1)
+	w := newWorld(t, s3test.Options{}, stages)
+	w.hurry = hurry
+	w.write(sample(0), tensors(1, 300))
+	w.start("extract")
+	w.await("it is stored", func() bool { return is(w.reading().VerifiedFiles, 1) })
+	w.stop()
+	w.clock = func() time.Time { return stepped(time.Now(), -time.Hour) }
+	second := tensors(2, 300)
+	w.record(sample(0), second)
+	if err := os.WriteFile(w.path(sample(0)), second, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.start("extract")
+	w.await("the new content is stored", func() bool {
+		got, _ := w.server.Object(w.key(sample(0)))
+		return bytes.Equal(got, second) && w.reading().Settled
+	})
+	w.stop()
+	w.forget()
+	if err := os.Remove(w.path(sample(0))); err != nil {
+		t.Fatal(err)
+	}
+	w.start("extract")
+	w.await("it is known again", func() bool { return is(w.reading().DoneIDs, 1) })
 }
