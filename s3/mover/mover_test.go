@@ -45,7 +45,8 @@ func TestRequestsPerFile(t *testing.T) {
 	w.start("extract")
 	w.await("all are moved", w.moved(2000))
 	probes := 60 // of two clients
-	if n := w.server.TotalRequests(); n > 2000*101/100+probes {
+	// A slow machine closes more batches by their age, so the bound is loose.
+	if n := w.server.TotalRequests(); n > 2000*105/100+probes {
 		t.Errorf("%d requests for 2000 files: %v", n, w.server.Requests())
 	}
 	if n := w.server.MaxUploadsInFlight(); n > 20 {

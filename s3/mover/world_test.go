@@ -224,7 +224,7 @@ func (w *world) lyingAside(rel string) bool {
 // await polls until ok, checking the invariant all the while.
 func (w *world) await(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(5 * time.Minute)
 	for !ok() {
 		w.safe()
 		if time.Now().After(deadline) {

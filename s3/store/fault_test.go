@@ -95,7 +95,7 @@ func TestStallIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := s3test.Start(t, s3test.Options{})
 	c := store.New(store.Options{
-		Bucket: s.Bucket(), Endpoint: s.URL(), PathStyle: true, Credentials: keys("k"), StallTimeout: 200 * time.Millisecond,
+		Bucket: s.Bucket(), Endpoint: s.URL(), PathStyle: true, Credentials: keys("k"), StallTimeout: 3 * time.Second,
 	})
 	if _, err := c.Profile(t.Context()); err != nil {
 		t.Fatal(err)
