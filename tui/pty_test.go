@@ -138,7 +138,7 @@ func (c *terminal) shows(want string) {
 
 func (c *terminal) until(what string, ok func() bool) {
 	c.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("never: %s\n%s", what, c.text())

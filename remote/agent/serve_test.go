@@ -88,7 +88,7 @@ func serve(t *testing.T, state wire.State, deck pipeline.Deck) *running {
 // eventually polls until ok, and fails the test after 10 s.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for until := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for until := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("not within 10 s: %s", what)
 		}

@@ -161,7 +161,7 @@ func dialled(tb testing.TB, deck pipeline.Deck) *client.Client {
 // eventually polls until ok, and fails the test after 10 s.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for until := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for until := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(until) {
 			tb.Fatalf("not within 10 s: %s", what)
 		}

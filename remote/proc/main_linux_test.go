@@ -122,7 +122,7 @@ func start(t *testing.T, h *Host, l pipeline.Launch) {
 // await polls until ok or fails the test.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
@@ -147,7 +147,7 @@ func seen(t *testing.T, h *Host) pipeline.LaunchSeen {
 func awaitState(t *testing.T, h *Host, want pipeline.ProcState) pipeline.LaunchSeen {
 	t.Helper()
 	var last pipeline.LaunchSeen
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
 		if last = seen(t, h); last.State == want {
 			return last
