@@ -29,20 +29,39 @@ import (
 
 func shimMain(dir string) int { return proc.ShimMain(dir) }
 
+// killPatience bounds killRecorded: a busy machine takes seconds to bring up a
+// shim that the agent had begun to start.
+const killPatience = 10 * time.Second
+
 // killRecorded ends every worker that a run directory records, with all its
-// descendants. Only the demo does that, to its own.
+// descendants, those too that are only just starting. Only the demo does that,
+// to its own, when no agent can start another.
 func killRecorded(ctx context.Context, runs string) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, killPatience)
 	defer cancel()
 	host := proc.New(proc.Options{RunsDir: runs})
 	defer func() { _ = host.Close() }()
-	seen, err := host.Observe(ctx)
-	if err != nil {
-		return // nothing was recorded
-	}
-	for _, l := range seen {
-		if l.State != pipeline.ProcExited || l.Stragglers > 0 {
-			_, _ = host.Signal(ctx, l.ID, "SIGKILL", pipeline.ToSet) // gone already is as good
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		seen, err := host.Observe(ctx)
+		if err != nil {
+			return // nothing was recorded
+		}
+		left := 0
+		for _, l := range seen {
+			if l.State == pipeline.ProcRunning || l.State == pipeline.ProcIntended || l.Stragglers > 0 {
+				left++
+				_, _ = host.Signal(ctx, l.ID, "SIGKILL", pipeline.ToSet) // gone already is as good
+			}
+		}
+		if left == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
 	}
 }
