@@ -52,6 +52,7 @@ type Mover struct {
 	buffers                          *buffers
 	reserve                          *reserve
 	sizes                            sizes
+	names                            names
 	small                            *queue // files that go in one PUT
 	large                            *queue // files that go in parts
 	toJudge                          *queue
@@ -94,7 +95,7 @@ func New(opt Options) (*Mover, error) {
 	m := &Mover{
 		opt: opt, log: opt.Log, prefix: s.RunPrefix(),
 		gate: newGate(s.Store.MaxParallel, opt), buffers: newBuffers(s.Store.MaxMemory), reserve: newReserve(opt.StateDir),
-		sizes: sizesFor(s.Store.MaxMemory),
+		sizes: sizesFor(s.Store.MaxMemory), names: names{known: map[string]bool{}},
 		small: newQueue(opt.Clock), large: newQueue(opt.Clock), toJudge: newQueue(opt.Clock),
 		slots:    make(chan struct{}, parallelBatches),
 		wakeScan: make(chan struct{}, 1), wakeVerify: make(chan struct{}, 1), wakeRemove: make(chan struct{}, 1),
@@ -260,6 +261,7 @@ func (m *Mover) Retry() {
 	}
 	m.broken, m.noDeletes = map[string]struct{}{}, ""
 	m.mu.Unlock()
+	m.names.forget()
 	m.gate.retry()
 	nudge(m.wakeRemove)
 	m.signal()

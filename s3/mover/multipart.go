@@ -91,6 +91,9 @@ func (m *Mover) carryParts(ctx context.Context, f *file) error {
 	if err != nil {
 		return err
 	}
+	if err := m.tryName(ctx, f.key); err != nil {
+		return err
+	}
 	src, err := local.Open(f.root.dir, f.rel)
 	if err != nil {
 		return err

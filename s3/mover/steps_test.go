@@ -243,8 +243,8 @@ func (s *schedule) overwriteWith(p *truth, f *os.File, data []byte, change func(
 
 // rewrite changes bytes in place and restores size and mtime.
 func (s *schedule) rewrite() {
-	p := s.pick(notLines)
-	if p == nil || p.broken {
+	p := s.pick(func(p *truth) bool { return notLines(p) && !p.broken && len(p.data) > 1 })
+	if p == nil {
 		return
 	}
 	f, err := os.OpenFile(s.w.path(p.rel), os.O_WRONLY, 0)

@@ -41,6 +41,10 @@ type world struct {
 	runOf  map[string]string   // paths of another run than r1
 	hook   func(string)
 	hurry  int
+	// patience of await; 0 is a minute.
+	patience time.Duration
+	// object is what the store really holds; nil: server's word.
+	object func(key string) ([]byte, bool)
 	clock  func() time.Time
 	stages string
 	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -206,10 +210,24 @@ func (w *world) safe() {
 		if w.lyingAside(rel) {
 			continue
 		}
-		if stored, ok := w.server.Object(w.key(rel)); !ok || !bytes.Equal(stored, last) {
+		if stored, ok := w.held(w.key(rel)); !ok || !bytes.Equal(stored, last) {
 			w.t.Fatalf("LOST: %s is gone and the store holds %d of %d bytes (there: %v)", rel, len(stored), len(last), ok)
 		}
 	}
+}
+
+func (w *world) held(key string) ([]byte, bool) {
+	if w.object != nil {
+		return w.object(key)
+	}
+	return w.server.Object(key)
+}
+
+// unrecord forgets a path that the test itself took away.
+func (w *world) unrecord(rel string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.wrote, rel)
 }
 
 func (w *world) lyingAside(rel string) bool {
@@ -224,7 +242,7 @@ func (w *world) lyingAside(rel string) bool {
 // await polls until ok, checking the invariant all the while.
 func (w *world) await(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(5 * time.Minute)
+	deadline := time.Now().Add(max(w.patience, 5*time.Minute))
 	for !ok() {
 		w.safe()
 		if time.Now().After(deadline) {
