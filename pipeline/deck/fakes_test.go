@@ -140,6 +140,7 @@ func (m *fakeMover) Failures() []pipeline.Failure {
 		{Output: "extract/hs", Path: "old", Since: time.Unix(1, 0)},
 	}
 }
+
 func (m *fakeMover) Outputs() pipeline.MoverReading {
 	m.mu.Lock()
 	defer m.mu.Unlock()
