@@ -59,13 +59,14 @@ func (w *world) spawn(killAt string, skip int) *child {
 		t: w.t, in: json.NewEncoder(inW), out: json.NewDecoder(outR),
 		pipes: []*os.File{inW, outR}, ended: make(chan struct{}),
 	}
-	c.cmd = exec.Command(os.Args[0], "-test.run=^TestHelperMover$")
+	// Not by its path, which another user may not be able to walk.
+	c.cmd = exec.Command("/proc/self/exe", "-test.run=^TestHelperMover$")
 	c.cmd.Env = append(os.Environ(), "MOVER_DIR="+w.dir, "MOVER_URL="+w.url, "MOVER_STAGES="+w.stages,
 		"MOVER_HURRY="+strconv.Itoa(w.hurry), "MOVER_KILL_AT="+killAt, "MOVER_KILL_SKIP="+strconv.Itoa(skip))
 	c.cmd.ExtraFiles = []*os.File{inR, outW}
 	c.cmd.Stdout, c.cmd.Stderr = &c.said, &c.said
 	// It ends with this process even if that is killed.
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: w.user}
 	if err := c.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}

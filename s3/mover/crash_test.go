@@ -43,7 +43,7 @@ func ways() []way {
 func TestKilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
-	reached := map[string]bool{}
+	reached, ran := map[string]bool{}, map[string]bool{}
 	t.Run("points", func(t *testing.T) {
 		for _, wy := range ways() {
 			for _, point := range mover.Points() {
@@ -53,18 +53,18 @@ func TestKilledAtEveryPoint(t *testing.T) {
 					}
 					t.Run(wy.name+"/"+point+"/"+[]string{"first", "", "third"}[skip], func(t *testing.T) {
 						t.Parallel()
-						if killedAt(t, wy, point, skip) {
-							mu.Lock()
-							reached[point] = true
-							mu.Unlock()
-						}
+						killed := killedAt(t, wy, point, skip)
+						mu.Lock()
+						defer mu.Unlock()
+						reached[point] = reached[point] || killed
+						ran[wy.name] = true
 					})
 				}
 			}
 		}
 	})
 	for _, point := range mover.Points() {
-		if !reached[point] {
+		if !reached[point] && len(ran) == len(ways()) {
 			t.Errorf("no mover was ever killed at %s", point)
 		}
 	}

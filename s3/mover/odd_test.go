@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -293,5 +294,59 @@ func TestManyFilesAtOnce(t *testing.T) {
 	ids, err := w.m.WriteDoneSet(t.Context(), "extract")
 	if err != nil || ids != n {
 		t.Errorf("%d ids are done: %v", ids, err)
+	}
+}
+
+// TestPermissionDenied runs a mover as another user, who may not read one file
+// and may not unlink another.
+func TestPermissionDenied(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run a mover as another user")
+	}
+	const nobody = 65534
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	w.hurry = hurry
+	w.user = &syscall.Credential{Uid: nobody, Gid: nobody}
+	unreadable, fast, good := sample(1), "out/fast/hs_2.safetensors", sample(3)
+	for i, rel := range []string{unreadable, fast, good} {
+		w.write(rel, tensors(uint64(i), 100))
+	}
+	for path, mode := range map[string]os.FileMode{filepath.Dir(w.dir): 0o755, w.path(unreadable): 0} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{w.dir, w.path("out"), w.path(good)} {
+		if err := os.Chown(path, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := w.spawn("", 0)
+	ask := func(o order) answer {
+		a, alive := c.ask(o)
+		if !alive {
+			t.Fatal("the mover is dead")
+		}
+		return a
+	}
+	ask(order{Do: "activate", Arg: "extract"})
+	var a answer
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		w.safe()
+		a = ask(order{Do: "read"})
+		r := a.Reading.Outputs[0]
+		if is(r.VerifiedFiles, 2) && is(r.LocalFiles, 2) && len(a.Failures) == 2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("reading %+v, failures %+v", r, a.Failures)
+		}
+	}
+	for _, f := range a.Failures {
+		want := map[string]pipeline.FailureKind{"hs_000001.safetensors": pipeline.FailureUpload, "fast/hs_2.safetensors": pipeline.FailureHeld}[f.Path]
+		if f.Kind != want || !strings.Contains(f.Reason, "permission denied") {
+			t.Errorf("failure = %+v, want %q and the cause", f, want)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ type world struct {
 	runOf  map[string]string   // paths of another run than r1
 	hook   func(string)
 	hurry  int
+	user   *syscall.Credential // of a spawned mover; nil: this process's
 	// patience of await; 0 is a minute.
 	patience time.Duration
 	// object is what the store really holds; nil: server's word.
