@@ -38,8 +38,8 @@ func pathOf(path, run string) string {
 func switchRun(ctx context.Context, path string, b Binding) error {
 	mine := pathOf(path, b.Run)
 	have, ok := boundTo(ctx, path)
-	if _, err := os.Stat(path); os.IsNotExist(err) {
-		if _, err := os.Stat(mine); err != nil {
+	if !exists(path) {
+		if !exists(mine) {
 			return nil // the first run here
 		}
 		return takePlace(mine, path) // a switch was interrupted
@@ -53,7 +53,7 @@ func switchRun(ctx context.Context, path string, b Binding) error {
 		return err
 	}
 	kept := pathOf(path, former)
-	if _, err := os.Lstat(kept); err == nil {
+	if exists(kept) {
 		if _, err := moveAside(kept); err != nil {
 			return err
 		}
@@ -65,6 +65,12 @@ func switchRun(ctx context.Context, path string, b Binding) error {
 		return err
 	}
 	return takePlace(mine, path)
+}
+
+// exists says that a path may be taken: only a clear "no" is one.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !os.IsNotExist(err)
 }
 
 func takePlace(mine, path string) error {

@@ -60,7 +60,7 @@ func (w *world) spawn(killAt string, skip int) *child {
 		pipes: []*os.File{inW, outR}, ended: make(chan struct{}),
 	}
 	// Not by its path, which another user may not be able to walk.
-	c.cmd = exec.Command("/proc/self/exe", "-test.run=^TestHelperMover$")
+	c.cmd = exec.CommandContext(context.Background(), "/proc/self/exe", "-test.run=^TestHelperMover$")
 	c.cmd.Env = append(os.Environ(), "MOVER_DIR="+w.dir, "MOVER_URL="+w.url, "MOVER_STAGES="+w.stages,
 		"MOVER_HURRY="+strconv.Itoa(w.hurry), "MOVER_KILL_AT="+killAt, "MOVER_KILL_SKIP="+strconv.Itoa(skip))
 	c.cmd.ExtraFiles = []*os.File{inR, outW}

@@ -72,6 +72,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 
 // killedAt says whether the mover came to the point.
 func killedAt(t *testing.T, wy way, point string, skip int) bool {
+	t.Helper()
 	w := newWorld(t, s3test.Options{Dir: t.TempDir()}, wy.stages)
 	w.hurry = hurry
 	wy.write(w)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -29,12 +30,9 @@ type names struct {
 // oddParts returns what in a key an endpoint may not bear, once each.
 func oddParts(key string) (parts []string) {
 	add := func(p string) {
-		for _, have := range parts {
-			if have == p {
-				return
-			}
+		if !slices.Contains(parts, p) {
+			parts = append(parts, p)
 		}
-		parts = append(parts, p)
 	}
 	for i := 0; i < len(key); {
 		r, n := utf8.DecodeRuneInString(key[i:])
@@ -89,18 +87,14 @@ func (m *Mover) tryPart(ctx context.Context, part string) (good bool, err error)
 	body := []byte(key)
 	sums := local.HashBuffer(body, false)
 	_, err = m.opt.Store.Put(ctx, pipeline.PutRequest{Key: key, Body: body, MD5: sums.MD5, CRC32C: sums.CRC32C, IfNoneMatch: p.ConditionalPut})
-	switch classOf(err) {
-	case "":
-		if err != nil {
-			return false, err
-		}
-	case pipeline.StoreFile:
+	switch class := classOf(err); {
+	case class == pipeline.StoreFile:
 		return false, nil // it says so itself
-	case pipeline.StoreConfig:
+	case class == pipeline.StoreConfig:
 		// "invalid argument" is how some refuse a name. That nothing else is
 		// wrong shows in a plain one.
 		return false, m.tryPlain(ctx, prefix, err)
-	default:
+	case err != nil:
 		return false, err
 	}
 	defer func() { _ = m.opt.Store.Delete(context.WithoutCancel(ctx), key) }()

@@ -59,6 +59,7 @@ func TestOddNames(t *testing.T) {
 
 // oddNamesThrough returns the names that the endpoint did not take.
 func oddNamesThrough(t *testing.T, w *world) (refused []string) {
+	t.Helper()
 	w.hurry = hurry
 	names := oddNames()
 	for i, name := range names {

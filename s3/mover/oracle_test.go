@@ -48,6 +48,7 @@ type origin struct {
 }
 
 func newOracle(tb testing.TB, w *world, p s3test.Personality) *oracle {
+	tb.Helper()
 	return &oracle{t: tb, w: w, conds: !p.IgnoreIfNone && !p.IgnoreIfMatch, paths: map[string]*truth{}, origins: map[string]origin{}}
 }
 

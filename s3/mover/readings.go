@@ -50,10 +50,9 @@ func (m *Mover) Failures() []pipeline.Failure {
 
 func (f *file) failure(output string) pipeline.Failure {
 	kind := pipeline.FailureUpload
-	switch f.state {
-	case stateMismatch:
+	if f.state == stateMismatch {
 		kind = pipeline.FailureMismatched
-	case stateHeld:
+	} else if f.state == stateHeld {
 		kind = pipeline.FailureHeld
 	}
 	out := pipeline.Failure{Output: output, Path: f.rel, Kind: kind, Reason: f.reason, Since: f.since}

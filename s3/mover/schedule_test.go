@@ -51,6 +51,7 @@ func TestSchedule(t *testing.T) {
 }
 
 func number(tb testing.TB, text string) int {
+	tb.Helper()
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		tb.Fatal(err)
@@ -59,6 +60,7 @@ func number(tb testing.TB, text string) int {
 }
 
 func runSchedule(t *testing.T, seed uint64, steps int) {
+	t.Helper()
 	// Those whose ETags are MD5s, so that the log of overwrites tells the bytes.
 	kinds := []s3test.Personality{s3test.MinIO(), s3test.AWS(), s3test.FilOne(), s3test.OldCeph(), s3test.B2()}
 	p := kinds[seed%uint64(len(kinds))]
@@ -163,7 +165,8 @@ func (s *schedule) unsettled(a answer) string {
 		case !p.present && !p.touched:
 			gone++
 		case p.present:
-			local[strings.SplitN(p.rel, "/", 2)[0]]++
+			dir, _, _ := strings.Cut(p.rel, "/")
+			local[dir]++
 			if !explained[p.rel] && !p.broken {
 				return p.rel + " is still there"
 			}
@@ -183,7 +186,7 @@ func (s *schedule) miscounted(outputs []pipeline.OutputReading, local map[string
 		if r.LocalFiles == nil || r.VerifiedFiles == nil {
 			return "not known yet: " + r.Reason
 		}
-		if dir := strings.SplitN(r.Dir, "/", 2)[0]; *r.LocalFiles != local[dir] {
+		if dir, _, _ := strings.Cut(r.Dir, "/"); *r.LocalFiles != local[dir] {
 			return fmt.Sprintf("%s: %d local files counted, there are %d", r.Name, *r.LocalFiles, local[dir])
 		}
 		verified += *r.VerifiedFiles
