@@ -48,14 +48,18 @@ func (m *Mover) Failures() []pipeline.Failure {
 	return list
 }
 
-func (f *file) failure(output string) pipeline.Failure {
-	kind := pipeline.FailureUpload
-	if f.state == stateMismatch {
-		kind = pipeline.FailureMismatched
-	} else if f.state == stateHeld {
-		kind = pipeline.FailureHeld
+func (s state) failureKind() pipeline.FailureKind {
+	if s == stateMismatch {
+		return pipeline.FailureMismatched
 	}
-	out := pipeline.Failure{Output: output, Path: f.rel, Kind: kind, Reason: f.reason, Since: f.since}
+	if s == stateHeld {
+		return pipeline.FailureHeld
+	}
+	return pipeline.FailureUpload
+}
+
+func (f *file) failure(output string) pipeline.Failure {
+	out := pipeline.Failure{Output: output, Path: f.rel, Kind: f.state.failureKind(), Reason: f.reason, Since: f.since}
 	if !f.next.IsZero() {
 		out.NextTry = new(f.next)
 	}

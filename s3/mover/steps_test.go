@@ -179,7 +179,7 @@ func (s *schedule) goOn() {
 // more writes some of a file's rest, or closes it.
 func (s *schedule) more(p *truth) {
 	if len(p.rest) == 0 {
-		if s.rng.IntN(4) > 0 {
+		if s.rng.IntN(10) > 0 {
 			return // whole, and still open
 		}
 		if err := p.writer.Close(); err != nil {
