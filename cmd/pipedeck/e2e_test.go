@@ -64,10 +64,7 @@ func newProgram(t *testing.T, bin string, env ...string) *program {
 	}
 	p := &program{bin: bin, dir: dir, env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + dir, "TERM=dumb"}, env...)}
 	t.Cleanup(func() {
-		if err := endDecksBelow(dir); err != nil {
-			t.Error(err)
-		}
-		if err := os.RemoveAll(dir); err != nil {
+		if err := cleanBelow(dir, "TMPDIR="+dir); err != nil {
 			t.Error(err)
 		}
 	})

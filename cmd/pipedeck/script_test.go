@@ -86,8 +86,8 @@ func setupScript(env *testscript.Env) error {
 		}
 	}
 	env.Defer(func() {
-		if err := endDecksBelow(env.WorkDir); err != nil {
-			env.T().Log(err)
+		if err := cleanBelow(env.WorkDir, "WORK="+env.WorkDir); err != nil {
+			env.T().Fatal(err)
 		}
 	})
 	return nil
