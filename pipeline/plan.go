@@ -1,6 +1,9 @@
 package pipeline
 
-import "time"
+import (
+	"reflect"
+	"time"
+)
 
 // Verb is what an operator can ask for.
 type Verb string
@@ -17,13 +20,42 @@ const (
 	VerbWipe    Verb = "wipe"
 	VerbPivot   Verb = "pivot"
 	VerbPush    Verb = "push"
+	VerbUndo    Verb = "undo"
+	VerbAdopt   Verb = "adopt"
+	VerbReap    Verb = "reap"
 )
 
 // Intent is what was asked, as data: a key press or a command line.
 type Intent struct {
 	Verb   Verb   `json:"verb"`
-	Target string `json:"target"` // stage, "stage/rank" or output; empty for pause, resume, push
+	Target string `json:"target"` // stage, "stage/rank", output or action id; empty for pause, resume, push
+	// From is the stage that a pivot leaves; empty: the one that is active.
+	From string `json:"from,omitempty"`
+	// Leave says what a pivot does with the outputs of the stage it leaves.
+	Leave LeaveHow `json:"leave,omitempty"`
+	// ProvenOnly keeps a wipe from everything that is not proven.
+	ProvenOnly bool `json:"proven_only,omitempty"`
+	// Scratch makes a wipe act on the scratch directories of the stage Target.
+	Scratch bool `json:"scratch,omitempty"`
+	// PIDs are the processes to adopt, in the order of their ranks, or to reap.
+	PIDs []int `json:"pids,omitempty"`
+	// Accept names what may differ from the record of this run: inputs,
+	// command, world.
+	Accept []string `json:"accept,omitempty"`
 }
+
+// Same says whether two intents ask for the same.
+func (in Intent) Same(other Intent) bool { return reflect.DeepEqual(in, other) }
+
+// LeaveHow is what a pivot does with the outputs that it leaves.
+type LeaveHow string
+
+// Values of LeaveHow; empty is LeaveSettle.
+const (
+	LeaveSettle  LeaveHow = "settle"
+	LeaveKeep    LeaveHow = "keep"
+	LeaveDiscard LeaveHow = "discard"
+)
 
 // Plan is what an action will do, step by step, and what it would lose. It is
 // shown, confirmed, then executed once.
@@ -40,10 +72,42 @@ type Plan struct {
 	Blocked     []string  `json:"blocked"` // why it is not executable
 	Steps       []Step    `json:"steps"`
 	Loss        Loss      `json:"loss"`
+	Store       PlanStore `json:"store"`
 	Safer       *Safer    `json:"safer"`
 	Undo        Undo      `json:"undo"`
 	Confirm     *string   `json:"confirm"` // the text to type; null: nothing is asked
 	Fingerprint string    `json:"fingerprint"`
+	// Checking is set while the loss is still being found out: the plan is not
+	// executable yet, and asking for it again tells how far that is.
+	Checking *Checking `json:"checking,omitempty"`
+	// Notes say what else the operator should know, in order of weight.
+	Notes  []string `json:"notes,omitempty"`
+	Intent Intent   `json:"intent"`
+}
+
+// Checking is how far the look at files and store is; Total 0: not known yet.
+type Checking struct {
+	Done  int64 `json:"done"`
+	Total int64 `json:"total"`
+}
+
+// PlanStore is what the store holds of what the plan touches.
+type PlanStore struct {
+	Bucket      string     `json:"bucket"`
+	Prefix      string     `json:"prefix"`
+	StoredFiles *int64     `json:"stored_files"`
+	Total       *int64     `json:"total"` // samples of the stage
+	CheckedAt   *time.Time `json:"checked_at"`
+	Reason      *string    `json:"reason"` // why something is null
+}
+
+// PlanFiles is one page of the files that a plan would lose or move.
+type PlanFiles struct {
+	Schema int          `json:"schema"`
+	Plan   string       `json:"plan"`
+	Total  int64        `json:"total"`
+	Offset int64        `json:"offset"`
+	Files  []ListedFile `json:"files"` // those that would be lost first
 }
 
 // StepKind names what a step does.
@@ -57,6 +121,19 @@ const (
 	StepSettle       StepKind = "settle"
 	StepPause        StepKind = "pause_uploads"
 	StepResume       StepKind = "resume_uploads"
+	StepKillWorkers  StepKind = "kill_workers"
+	StepSuspend      StepKind = "pause_output"  // the mover keeps off it
+	StepRelease      StepKind = "resume_output" // the mover goes on
+	StepRecount      StepKind = "recount"       // files and store once more, against the plan
+	StepTrash        StepKind = "trash"         // the listed files are moved out of the way
+	StepQuarantine   StepKind = "quarantine"    // incomplete files are moved aside
+	StepRecord       StepKind = "record"        // how the outputs are made, in the bucket
+	StepGPUsFree     StepKind = "gpus_free"
+	StepGates        StepKind = "gates"
+	StepLeave        StepKind = "leave_stage" // outputs stay where they are, untouched
+	StepUntrash      StepKind = "untrash"
+	StepAdopt        StepKind = "adopt"
+	StepReap         StepKind = "reap"
 )
 
 // Step is one typed step of a Plan.
@@ -81,6 +158,9 @@ type Loss struct {
 	BeingWritten     int64    `json:"being_written"`
 	LostFiles        int64    `json:"lost_files"`
 	LostBytes        int64    `json:"lost_bytes"`
+	InFlight         int64    `json:"in_flight"`   // of the missing: an upload is under way
+	OtherFiles       int64    `json:"other_files"` // in scratch, of no output; outside Files
+	OtherBytes       int64    `json:"other_bytes"`
 	RecomputeSeconds *float64 `json:"recompute_seconds"`
 	RecomputeReason  *string  `json:"recompute_reason"` // why that is null
 }
@@ -142,6 +222,12 @@ type Action struct {
 	BeganAt time.Time    `json:"began_at"`
 	EndedAt *time.Time   `json:"ended_at"`
 	Steps   []StepResult `json:"steps"`
+	// After are the checks after a start: a live list, filled in while the
+	// workers load and produce. Empty for other actions.
+	After []Check `json:"after_start,omitempty"`
+	// Waits says that the action was interrupted and waits for the operator:
+	// `pipedeck action resume|abandon ID`.
+	Waits bool `json:"waits,omitempty"`
 }
 
 // ApplyRequest confirms and starts a plan. Key makes a repeated request
@@ -152,3 +238,21 @@ type ApplyRequest struct {
 	By      string `json:"by"` // user@host of the operator
 	Key     string `json:"key"`
 }
+
+// Resolve says what to do with an action that was interrupted or that holds
+// the lease.
+type Resolve struct {
+	Action string     `json:"action"`
+	How    ResolveHow `json:"how"`
+	By     string     `json:"by"`
+}
+
+// ResolveHow is one way out of an interrupted action.
+type ResolveHow string
+
+// Values of ResolveHow.
+const (
+	ResolveResume   ResolveHow = "resume"   // go on with the step that was open, which probes first
+	ResolveAbandon  ResolveHow = "abandon"  // end it here, with what was and was not done
+	ResolveTakeover ResolveHow = "takeover" // end a running action at its next safe point and free the lease
+)

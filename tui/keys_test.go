@@ -160,7 +160,7 @@ func TestKeysMakeIntents(t *testing.T) {
 func TestPaletteMakesIntents(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, healthy(4)).press(":").text("restart extract/3").press("enter")
-	if want := (planEffect{intent: pipeline.Intent{Verb: pipeline.VerbRestart, Target: "extract/3"}}); d.last() != effect(want) {
+	if want := (planEffect{intent: pipeline.Intent{Verb: pipeline.VerbRestart, Target: "extract/3"}}); !reflect.DeepEqual(d.last(), effect(want)) {
 		t.Errorf("asked for %v", d.last())
 	}
 	d = newDesk(t, healthy(4)).press(":").text("kill nothing").press("enter").shows("no such name")

@@ -35,7 +35,7 @@ func (v *planView) scope() scope { return inPlan }
 
 // planned takes the agent's answer to a plan request.
 func (m *model) planned(msg planMsg) []effect {
-	if v, ok := m.ui.top().(*planView); ok && v.renewing && v.effect == msg.effect {
+	if v, ok := m.ui.top().(*planView); ok && v.renewing && v.effect.intent.Same(msg.effect.intent) {
 		v.renew(m, msg)
 		return nil
 	}
