@@ -283,6 +283,7 @@ type OutputReading struct {
 	VerifiedTotalFiles int64
 	ProducedTotalBytes int64 // complete files first seen by this agent process, monotonic, for rates
 	Coverage           *CoverageCounts
+	IDs                *IDSpread // nil where the spec names no ids
 	DoneIDs            *int64 // distinct ids stored or locally complete (files, without id)
 	NewestOutputAt     *time.Time
 	ByRank             map[int]RankFiles // where the path tells the rank; else empty

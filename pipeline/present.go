@@ -51,7 +51,9 @@ func (w *World) stageSnapshot(st *stageWorld, now time.Time) StageSnapshot {
 	out.ETASeconds, why = w.eta(st, out.State, t, c, now)
 	out.ETAReason = text(why)
 	for _, o := range st.outputs {
-		out.Outputs = append(out.Outputs, w.outputSnapshot(o, now))
+		os := w.outputSnapshot(o, now)
+		os.CoverageMap, os.CoverageMapReason = coverageMap(o.reading, c.total)
+		out.Outputs = append(out.Outputs, os)
 	}
 	if (out.Done == nil || out.Skipped == nil || out.FailedSamples == nil) && out.DoneReason == nil {
 		out.DoneReason = new("not told yet")

@@ -163,7 +163,17 @@ type OutputSnapshot struct {
 	BytesPerSecond         *float64        `json:"bytes_per_second"`
 	ProducedBytesPerSecond *float64        `json:"produced_bytes_per_second"`
 	Coverage               *CoverageCounts `json:"coverage"` // from the mover's own knowledge
-	Reason                 *string         `json:"reason"`   // why something is null
+	CoverageMap            *CoverageMap    `json:"coverage_map"`
+	CoverageMapReason      *string         `json:"coverage_map_reason"` // why that is null
+	Reason                 *string         `json:"reason"`              // why something is null
+}
+
+// CoverageMap is where in the range of sample ids, from 0 to the stage's
+// total, what is: counts by cells of equal size, an id counts once.
+type CoverageMap struct {
+	IDsPerCell int64   `json:"ids_per_cell"`
+	StoredIDs  []int64 `json:"stored_ids"`
+	LocalIDs   []int64 `json:"local_ids"` // complete here and not stored
 }
 
 // Queue is what waits for the store. WaitingFiles excludes InFlight.

@@ -131,6 +131,7 @@ func (o *output) unidentify(f *file, stored bool) {
 
 // idStored counts a key that is stored from now on. Mover.mu is held.
 func (o *output) idStored(f *file) {
+	o.idMap.markStored(f.sample)
 	t := o.twins[f.sample]
 	if t == nil || !t.stored() {
 		o.stored.IDs++
@@ -167,6 +168,7 @@ func (f *file) recount() {
 		return
 	}
 	f.counted = done
+	f.out.idMap.markLocal(f.sample, done)
 	if done {
 		f.out.tally.done++
 	} else {

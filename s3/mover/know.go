@@ -49,6 +49,7 @@ func (m *Mover) knowLoop(ctx context.Context, left []ledger.Upload) {
 			return
 		}
 	}
+	m.readMaps(ctx)
 	m.sweepUploads(ctx, left)
 }
 

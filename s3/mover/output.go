@@ -51,6 +51,7 @@ type ids struct {
 	byID       map[string]*file
 	twins      map[string]*twins
 	twinsNoted int
+	idMap      idMap
 }
 
 // root is one directory of an output.

@@ -102,6 +102,9 @@ func (m *Mover) reading(o *output, gate gateState, now time.Time) pipeline.Outpu
 		r.Coverage = m.quickCoverage(o)
 		r.Settled = m.isSettled(o)
 	}
+	if o.spec.ID != "" {
+		r.IDs = o.idMap.spread()
+	}
 	r.ByRank = o.ranks()
 	return r
 }
