@@ -36,6 +36,10 @@ func (m *model) scroll(mv move) []effect {
 }
 
 func (m *model) scrollPane(mv move, page int) {
+	if m.ui.inFleet(m.in.snap) {
+		m.scrollFleet(mv, page)
+		return
+	}
 	if m.ui.focus == paneEvents {
 		m.scrollEvents(mv, page)
 		return
@@ -74,6 +78,9 @@ func (m *model) chosen() (row, bool) {
 }
 
 func hasDetail(m *model) string {
+	if m.ui.inFleet(m.in.snap) {
+		return ""
+	}
 	if m.ui.focus == paneEvents {
 		if m.ui.chosenEvent() == nil {
 			return "no event is chosen"
@@ -266,6 +273,9 @@ func goBack(m *model) []effect {
 	if m.ui.top() != nil {
 		m.ui.close()
 		return nil
+	}
+	if m.ui.filters[m.ui.focus] == "" && !m.ui.zoom && m.ui.tab != "" {
+		m.showTab("") // from a node to the fleet
 	}
 	m.ui.filters[m.ui.focus], m.ui.zoom, m.ui.back = "", false, 0
 	m.ui.note = note{}

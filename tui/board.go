@@ -63,12 +63,18 @@ func (w weight) look() look { return [...]look{plain, dim, warn, bad}[w] }
 // sourceLimit is how old a reading of one source may be before it is marked.
 const sourceLimit = 6.0 // seconds
 
-func newBoard(in input, now time.Time) board {
+// newBoard shows the node of that name, the first one if there is none.
+func newBoard(in input, now time.Time, name string) board {
 	b := board{snap: in.snap, have: in.ok, link: in.link, retryIn: in.retryIn, now: now}
 	if len(in.snap.Nodes) > 0 {
-		b.node = in.snap.Nodes[0]
+		at := slices.IndexFunc(in.snap.Nodes, func(n pipeline.NodeSnapshot) bool { return n.Name == name })
+		b.node = in.snap.Nodes[max(0, at)]
 	} else {
 		b.have = false
+	}
+	if len(in.snap.Nodes) > 1 {
+		in.link = b.node.Link // each node has a connection of its own
+		b.link = in.link
 	}
 	b.stale = in.link.State != pipeline.LinkLive && in.link.State != pipeline.LinkSlow
 	b.oldGPU = b.stale || tooOld(b.node.GPUSource.AgeSeconds)

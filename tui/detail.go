@@ -31,6 +31,10 @@ func (v *detailView) scroll(_ *ui, m move, page int) []effect {
 }
 
 func openDetail(m *model) []effect {
+	if m.ui.inFleet(m.in.snap) {
+		m.showTab(m.ui.fleetAt)
+		return nil
+	}
 	if m.ui.focus == paneEvents {
 		e := m.ui.chosenEvent()
 		m.ui.open(&textView{title: "event of " + e.Source + ", " + e.At.UTC().Format(time.DateTime) + "Z", text: eventText(*e)})

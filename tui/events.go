@@ -47,7 +47,7 @@ func eventsPane(u *ui, sz size) []line {
 	list := shownEvents(u)
 	var out []line
 	for i := len(list) - 1 - u.back; i >= 0 && len(out) < sz.h; i-- {
-		l := eventLine(list[i])
+		l := eventLine(list[i], 11)
 		if len(out) == 0 && u.focus == paneEvents {
 			l = l.fit(sz.w)
 			for j := range l {
@@ -66,10 +66,10 @@ func eventsPane(u *ui, sz size) []line {
 	return out
 }
 
-func eventLine(e pipeline.Event) line {
+func eventLine(e pipeline.Event, source int) line {
 	l := map[pipeline.Level]look{pipeline.Warn: warn, pipeline.Error: bad}[e.Level]
 	return line{
 		txt(dim, utc(e.At)+" "), txt(l, left(strings.ToUpper(clean(string(e.Level))), 6)),
-		txt(plain, left(clean(e.Source), 11)+" "), txt(plain, eventText(e)),
+		txt(plain, left(clean(e.Source), source)+" "), txt(plain, eventText(e)),
 	}
 }

@@ -97,7 +97,7 @@ func (v *failuresView) draw(b board, u *ui, sz size) []line {
 	out = append(out, nil, rowOf(bold, "Warnings and errors, newest first"))
 	for _, e := range slices.Backward(u.events.list) {
 		if e.Level == pipeline.Warn || e.Level == pipeline.Error {
-			out = append(out, eventLine(e))
+			out = append(out, eventLine(e, 11))
 		}
 	}
 	return out

@@ -41,6 +41,7 @@ func scenes() map[string]scene {
 		"allstates": allStates(),
 	}
 	out["asleep"] = asleep()
+	out["fleet"], out["fleet_node"] = fleet(""), fleet("train2")
 	for _, l := range []pipeline.LinkState{pipeline.LinkSlow, pipeline.LinkStale, pipeline.LinkLost} {
 		s := mixed(8)
 		s.in.link = pipeline.Link{State: l, AgeSeconds: new(34.2), Reason: new("no answer")}
@@ -113,7 +114,25 @@ func outputSeen() pipeline.OutputSnapshot {
 		FailedFiles: new(int64(0)), QuarantinedFiles: new(int64(0)),
 		FilesPerSecond: new(64.0), BytesPerSecond: new(76e6), ProducedBytesPerSecond: new(71e6),
 		Coverage: &pipeline.CoverageCounts{At: t0().Add(-8 * time.Second), Complete: true, Local: 1307, Proven: 103, Missing: 1204},
+		CoverageMap: mapSeen(),
 	}
+}
+
+// mapSeen is that of four ranks, each at its own place in its quarter of the
+// range.
+func mapSeen() *pipeline.CoverageMap {
+	m := &pipeline.CoverageMap{IDsPerCell: 2048, StoredIDs: make([]int64, 447), LocalIDs: make([]int64, 447)}
+	for i := range m.StoredIDs {
+		switch at, done := i%112, 48+2*(i/112); {
+		case at < done:
+			m.StoredIDs[i] = 2048
+		case at == done:
+			m.StoredIDs[i], m.LocalIDs[i] = 1200, 301
+		case at == 90:
+			m.StoredIDs[i] = 7
+		}
+	}
+	return m
 }
 
 func healthy(n int) scene {
@@ -239,6 +258,21 @@ func idle() scene {
 }
 
 // asleep is an idle deck after a run: everything stopped, nothing local.
+// fleet is a deck of four nodes: one is well, one has a stalled worker, one is
+// lost, one was never heard of.
+func fleet(tab string) scene {
+	s := healthy(4)
+	bad, lost, unseen := stalled(), healthy(2), pipeline.NodeSnapshot{Name: "train4", Link: pipeline.Link{State: pipeline.LinkConnecting, Reason: new("dialling train4")}}
+	nodes := []pipeline.NodeSnapshot{s.in.snap.Nodes[0], bad.in.snap.Nodes[0], lost.in.snap.Nodes[0], unseen}
+	nodes[1].Name, nodes[2].Name = "train2", "train3"
+	nodes[2].Link = pipeline.Link{State: pipeline.LinkLost, AgeSeconds: new(34.2), Reason: new("no route to host")}
+	snap := s.in.snap
+	snap.Nodes, snap.Health, snap.HealthReasons = nodes, pipeline.Degraded, []string{"train3: lost for 34 s"}
+	out := withUI(input{ok: true, link: live(), snap: snap})
+	out.ui.tab, out.ui.fleetAt = tab, "train3"
+	return out
+}
+
 func asleep() scene {
 	s := healthy(2)
 	st := &s.in.snap.Nodes[0].Stages[0]

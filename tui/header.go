@@ -29,9 +29,6 @@ func header(b board, u *ui, w int) line {
 		if rs := b.snap.HealthReasons; len(rs) > 0 && !b.stale {
 			parts = append(parts, part{span: txt(l, cut(clean(rs[0]), w/3)), drop: 9})
 		}
-		if n := len(b.snap.Nodes); n > 1 {
-			parts = append(parts, part{span: txt(dim, fmt.Sprintf("node 1/%d", n)), drop: 5})
-		}
 	}
 	if s := skewText(b); s != "" {
 		parts = append(parts, part{span: txt(warn, s), drop: 6})
@@ -39,10 +36,16 @@ func header(b board, u *ui, w int) line {
 	if !u.frozen.since.IsZero() {
 		parts = append(parts, part{span: txt(warn, "FROZEN "+lasting(u.now.Sub(u.frozen.since).Seconds())), right: true})
 	}
+	return bar(w, append(parts, headerEnd(u, w)...))
+}
+
+// headerEnd is what keys can do here, and the time.
+func headerEnd(u *ui, w int) []part {
 	mode := [...]string{"rw", "RO", "read-write", "READ-ONLY"}[btoi(u.lock.on)+2*btoi(w >= 100)]
-	return bar(w, append(parts,
-		part{span: txt(dim, mode), drop: 7 - 4*btoi(u.lock.on), right: true},
-		part{span: txt(plain, utc(u.now)+"Z"), drop: 8, right: true}))
+	return []part{
+		{span: txt(dim, mode), drop: 7 - 4*btoi(u.lock.on), right: true},
+		{span: txt(plain, utc(u.now)+"Z"), drop: 8, right: true},
+	}
 }
 
 // skewLimit is how far the node's clock may be from this machine's, in seconds.
@@ -168,6 +171,7 @@ type stageProgress struct {
 	stage    pipeline.StageSnapshot
 	verified *int64
 	percent  string
+	atLeast  bool // more may be in S3 than is known here
 }
 
 // progress lists the stages to show: the active ones, else the last that has
@@ -208,7 +212,10 @@ func progressOf(s pipeline.StageSnapshot) stageProgress {
 // line draws the figures of one stage; the bar takes what they leave.
 func (p stageProgress) line(b board, w int) line {
 	s := p.stage
-	figures := old(b.stale, opt(p.verified, count))
+	figures := old(b.stale && !p.atLeast, opt(p.verified, count))
+	if p.atLeast && p.verified != nil {
+		figures = ">=" + figures
+	}
 	if s.Total != nil {
 		figures += " / " + count(*s.Total)
 	}
@@ -217,7 +224,7 @@ func (p stageProgress) line(b board, w int) line {
 		share = float64(*p.verified) / float64(*s.Total)
 	}
 	rate, eta := opt(s.SamplesPerSecond, rateText), opt(s.ETASeconds, lasting)
-	if b.stale {
+	if b.stale && !p.atLeast {
 		rate, eta = none, none
 	}
 	etaText := "ETA " + eta
@@ -232,7 +239,7 @@ func (p stageProgress) line(b board, w int) line {
 		{span: txt(dim, string(s.State)), drop: 6},
 		{span: txt(plain, "verified in S3"), drop: 7},
 		{span: txt(bold, figures), drop: 0},
-		{span: txt(plain, old(b.stale, p.percent)), drop: 1},
+		{span: txt(plain, old(b.stale && !p.atLeast, p.percent)), drop: 1},
 		{span: txt(plain, rate+"/s"), drop: 3, right: true},
 		{span: txt(plain, etaText), drop: 2, right: true},
 	}

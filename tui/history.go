@@ -2,6 +2,7 @@ package tui
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"pipedeck/pipeline"
@@ -129,5 +130,17 @@ func (r *eventRing) put(e pipeline.Event) {
 			break
 		}
 	}
+	if e.Count > 1 { // the agent has folded earlier ones into it, under a new number
+		for i, o := range slices.Backward(r.list) {
+			if o.Seq >= 0 && o.Count < e.Count && sameEvent(o, e) {
+				r.list = slices.Delete(r.list, i, i+1)
+				break
+			}
+		}
+	}
 	r.list = append(r.list, e)
+}
+
+func sameEvent(a, b pipeline.Event) bool {
+	return a.Text == b.Text && a.Source == b.Source && a.Level == b.Level && a.Action == b.Action
 }

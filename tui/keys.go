@@ -55,6 +55,8 @@ func boardKeys() []binding {
 		{"workers", []string{"1"}, "", "the workers pane", onBoard, 0, nil, toPane(paneWorkers)},
 		{"s3", []string{"2"}, "", "the S3 pane", onBoard, 0, nil, toPane(paneStore)},
 		{"events", []string{"3"}, "", "the events pane", onBoard, 0, nil, toPane(paneEvents)},
+		{"next-node", []string{"n"}, "", "several nodes: the next one; the fleet shows all of them, the worst first", onBoard, 0, manyNodes, nextTab(1)},
+		{"previous-node", []string{"N"}, "", "several nodes: the previous one", onBoard, 0, manyNodes, nextTab(-1)},
 		{"detail", []string{"enter"}, "detail", "detail of the chosen worker or GPU; the whole text of the chosen event", onBoard, 7, hasDetail, openDetail},
 		{"logs", []string{"l"}, "logs", "log of the chosen worker", onBoard, 5, hasWorker, openLog},
 		{"failures", []string{"e"}, "failures", "failed and quarantined files, errors", onBoard, 9, nil, openFailures},

@@ -385,6 +385,26 @@ func TestEventsFilterAndFold(t *testing.T) {
 	}
 }
 
+// A repeat comes under a new number, with the count of all: it takes the place
+// of the ones before.
+func TestRepeatsReplaceWhatTheyRepeat(t *testing.T) {
+	t.Parallel()
+	r := &eventRing{}
+	event := func(seq int64, count int, text string) pipeline.NodeSnapshot {
+		return pipeline.NodeSnapshot{Events: []pipeline.Event{{Seq: seq, Count: count, Text: text, Source: "s3", Level: pipeline.Warn}}}
+	}
+	for _, n := range []pipeline.NodeSnapshot{event(1, 1, "a"), event(2, 1, "b"), event(3, 1, "a"), event(4, 2, "a"), event(6, 4, "a"), event(7, 2, "b")} {
+		r.add(n)
+	}
+	var got []string
+	for _, e := range r.list {
+		got = append(got, eventText(e))
+	}
+	if want := []string{"a", "a  x4", "b  x2"}; !slices.Equal(got, want) {
+		t.Errorf("events %q, want %q", got, want)
+	}
+}
+
 func TestFreezeHoldsTheFigures(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, healthy(4)).press("space")

@@ -75,7 +75,7 @@ func copyInput(in input) input {
 	n.Stages[0].Workers = append([]pipeline.WorkerSnapshot(nil), n.Stages[0].Workers...)
 	n.Stages[0].Outputs = append([]pipeline.OutputSnapshot(nil), n.Stages[0].Outputs...)
 	n.Events = append([]pipeline.Event(nil), n.Events...)
-	in.snap.Nodes = []pipeline.NodeSnapshot{n}
+	in.snap.Nodes = append([]pipeline.NodeSnapshot{n}, in.snap.Nodes[1:]...)
 	return in
 }
 

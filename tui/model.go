@@ -114,13 +114,18 @@ func (m *model) frame() (s string) {
 // take brings in what the Source says now.
 func (m *model) take(in input) []effect {
 	m.in = in
-	b := newBoard(in, m.ui.now)
-	m.ui.history.add(b)
-	if b.have {
-		m.ui.events.add(b.node)
+	for _, n := range in.snap.Nodes {
+		p := m.ui.pastOf(n.Name)
+		nb := newBoard(in, m.ui.now, n.Name)
+		p.history.add(nb)
+		if nb.have {
+			p.events.add(n)
+		}
 	}
+	b := newBoard(in, m.ui.now, m.ui.tab)
 	b.arrange(&m.ui)
 	m.ui.reselect(b.rows)
+	m.ui.reselectNode(in, b)
 	var fx []effect
 	for _, v := range m.ui.views {
 		if w, ok := v.(watcher); ok {
@@ -156,9 +161,9 @@ type watcher interface {
 
 // board is what the panes show now.
 func (m *model) board() board {
-	b := newBoard(m.in, m.ui.now)
+	b := newBoard(m.in, m.ui.now, m.ui.tab)
 	if !m.ui.frozen.since.IsZero() {
-		b = newBoard(m.ui.frozen.in, m.ui.frozen.since)
+		b = newBoard(m.ui.frozen.in, m.ui.frozen.since, m.ui.tab)
 	}
 	b.arrange(&m.ui)
 	return b
@@ -166,7 +171,7 @@ func (m *model) board() board {
 
 // farewell says what goes on without the console.
 func (m *model) farewell() string {
-	a := newBoard(m.in, m.ui.now).node.Action
+	a := newBoard(m.in, m.ui.now, m.ui.tab).node.Action
 	if a == nil || a.EndedAt != nil {
 		return ""
 	}

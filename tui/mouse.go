@@ -33,7 +33,7 @@ func (m *model) wheel(e tea.Mouse) []effect {
 // click chooses the row of the workers pane that was clicked. It never does
 // more: no action is a click away.
 func (m *model) click(e tea.Mouse) {
-	if e.Button != tea.MouseLeft || m.ui.top() != nil || m.ui.prompt != nil || m.size.w < floorW || m.size.h < floorH {
+	if e.Button != tea.MouseLeft || m.ui.top() != nil || m.ui.prompt != nil || m.size.w < floorW || m.size.h < floorH || m.ui.inFleet(m.in.snap) {
 		return
 	}
 	b := m.board()

@@ -22,7 +22,7 @@ func Plain(ctx context.Context, src Source, out io.Writer, now func() time.Time)
 	defer tick.Stop()
 	for {
 		snap, link, ok, retryIn := src.Current()
-		p.look(newBoard(input{snap: snap, link: link, ok: ok, retryIn: retryIn}, now()))
+		p.look(newBoard(input{snap: snap, link: link, ok: ok, retryIn: retryIn}, now(), ""))
 		if p.err != nil {
 			return p.err
 		}

@@ -23,7 +23,7 @@ func render(in input, u *ui, sz size) string {
 	if !u.frozen.since.IsZero() {
 		in, now = u.frozen.in, u.frozen.since
 	}
-	b := newBoard(in, now)
+	b := newBoard(in, now, u.tab)
 	b.arrange(u)
 	if sz.w < floorW || sz.h < floorH {
 		return paint([]line{statusLine(b, sz.w)}, sz, u.shown())
@@ -32,6 +32,8 @@ func render(in input, u *ui, sz size) string {
 	var lines []line
 	if v := u.top(); v != nil {
 		lines = v.draw(b, u, body)
+	} else if u.inFleet(in.snap) {
+		lines = drawFleet(boards(in, b), u, body)
 	} else {
 		lines = drawBoard(b, u, body)
 	}
@@ -82,7 +84,7 @@ func worstMark(b board) string {
 // then S3 and events below or beside each other.
 func drawBoard(b board, u *ui, sz size) []line {
 	top := []line{header(b, u, sz.w)}
-	top = append(top, alarms(b, sz.w)...)
+	top = append(top, b.above(u, sz.w)...)
 	if !b.have {
 		return append(top, waiting(b, sz.w)...)
 	}
@@ -94,6 +96,16 @@ func drawBoard(b board, u *ui, sz size) []line {
 		return append(top, lowerWide(b, u, size{sz.w, sz.h - len(top)})...)
 	}
 	return append(top, lowerPanes(b, u, sz.w, p)...)
+}
+
+// above is what stands between the header and the progress: the nodes, if
+// there are several, and alarms.
+func (b board) above(u *ui, w int) []line {
+	out := alarms(b, w)
+	if len(b.snap.Nodes) > 1 {
+		out = append([]line{tabs(boards(input{snap: b.snap, ok: b.have}, b), u, w)}, out...)
+	}
+	return out
 }
 
 // aboveWorkers appends to the header what is above the workers' rows.
@@ -122,7 +134,7 @@ func workersPlace(b board, u *ui, sz size) (first int, rows []row) {
 	if !b.have {
 		return 0, nil
 	}
-	top, p := aboveWorkers(b, u, sz, append([]line{nil}, alarms(b, sz.w)...))
+	top, p := aboveWorkers(b, u, sz, append([]line{nil}, b.above(u, sz.w)...))
 	if p.workers < 1 {
 		return 0, nil
 	}

@@ -47,6 +47,14 @@ type ui struct {
 	history     *history
 	events      *eventRing
 	views       []view // opened over the board, the last on top
+	nodes
+}
+
+// nodes is the part of the state that only a deck of several nodes needs.
+type nodes struct {
+	tab     string          // the node that is shown; "" or unknown: the fleet
+	fleetAt string          // the node chosen in the fleet
+	pasts   map[string]past // by node
 }
 
 // lock keeps actions unavailable; a pinned one cannot be opened by a key.

@@ -291,18 +291,18 @@ func TestPlainSaysEachChangeOnce(t *testing.T) {
 	src := newFakeSource(healthy(4).in)
 	var out strings.Builder
 	p := &plainLog{out: &out, seen: map[string]string{}, events: &eventRing{}}
-	p.look(newBoard(src.in, t0()))
+	p.look(newBoard(src.in, t0(), ""))
 	first := out.String()
 	for _, want := range []string{"link: live\n", "dflash-qwen36-27b @ train1: RUNNING\n", "extract/0: RUN\n", "stage extract: running\n", "summary: extract running verified in S3 411,602 / 914,000"} {
 		if !strings.Contains(first, want) {
 			t.Errorf("not said: %q in\n%s", want, first)
 		}
 	}
-	p.look(newBoard(src.in, t0().Add(time.Second)))
+	p.look(newBoard(src.in, t0().Add(time.Second), ""))
 	if out.String() != first {
 		t.Errorf("said again: %s", out.String()[len(first):])
 	}
-	p.look(newBoard(crashed().in, t0().Add(2*time.Second)))
+	p.look(newBoard(crashed().in, t0().Add(2*time.Second), ""))
 	said := strings.TrimPrefix(out.String(), first)
 	for _, want := range []string{"extract/3: EXIT 137, exit 137 (SIGKILL)\n", "[!] DEGRADED", "error extract/3: exit 137 (SIGKILL); restart in 8 s (1 of 3)\n"} {
 		if !strings.Contains(said, want) {

@@ -5,8 +5,6 @@ import (
 	"math"
 	"strings"
 	"time"
-
-	"pipedeck/pipeline"
 )
 
 // From this size on the lower part of the board has two columns: detail of
@@ -46,7 +44,7 @@ func wideRight(b board, u *ui, sz size) []line {
 	p := layout{titles: true}
 	out := append(p.title(paneStore, u, sz.w, storeTitle(b, u)), storePane(b, u, size{sz.w, storeLines + 1 + min(3, len(b.usedOutputs()))})...)
 	out = append(out, nil)
-	out = append(out, coverageBar(b, sz.w)...)
+	out = append(out, coverage(b, size{sz.w, sz.h - len(out) - len(charts())*(chartH+1)})...)
 	// The charts share what is left, as long as each is worth its place.
 	h := max(chartH, min(2*chartH, (sz.h-len(out))/len(charts())-1))
 	for _, c := range charts() {
@@ -129,42 +127,4 @@ func resample(values []float64, w int) []float64 {
 		}
 	}
 	return out
-}
-
-// coverageBar shows how much of each active stage is where: proven in S3,
-// only on this node, not there yet.
-func coverageBar(b board, w int) []line {
-	var out []line
-	for _, p := range progress(b) {
-		total := deref(p.stage.Total)
-		if p.verified == nil || total <= 0 {
-			continue
-		}
-		out = append(out, ruled("coverage of "+p.stage.Name+": # in S3   + only here   . not yet", w),
-			rowOf(plain, shares(w, total, *p.verified, localOnly(p.stage))))
-	}
-	return out
-}
-
-func localOnly(s pipeline.StageSnapshot) int64 {
-	n := int64(0)
-	for _, o := range s.Outputs {
-		if o.Coverage != nil {
-			n = max(n, o.Coverage.Local-o.Coverage.Proven)
-		}
-	}
-	return n
-}
-
-// shares draws the parts of a total in w cells; what exists has at least one.
-func shares(w int, total, stored, here int64) string {
-	cells := func(n int64) int {
-		if n <= 0 {
-			return 0
-		}
-		return max(1, int(min(1, float64(n)/float64(total))*float64(w)))
-	}
-	s := min(w, cells(stored))
-	l := min(w-s, cells(here))
-	return strings.Repeat("#", s) + strings.Repeat("+", l) + strings.Repeat(".", w-s-l)
 }

@@ -87,16 +87,21 @@ func (m *idMap) spread() *pipeline.IDSpread {
 		return out
 	}
 	words := max(len(m.stored), len(m.local))
-	per := 1 // words
-	for words > per*pipeline.MaxIDCells {
+	per := 1
+	for words*64 > per*pipeline.MaxIDCells {
 		per *= 2
 	}
-	cells := (words + per - 1) / per
-	out.PerCell, out.Stored, out.Local = int64(per)*64, make([]int64, cells), make([]int64, cells)
+	cells := (words*64 + per - 1) / per
+	out.PerCell, out.Stored, out.Local = int64(per), make([]int64, cells), make([]int64, cells)
+	part := min(per, 64) // bits of a word that fall into one cell
+	mask := ^uint64(0) >> (64 - part)
 	for i := range words {
 		s, l := m.stored.word(i), m.local.word(i)
-		out.Stored[i/per] += int64(bits.OnesCount64(s))
-		out.Local[i/per] += int64(bits.OnesCount64(l &^ s))
+		for bit := 0; bit < 64; bit += part {
+			cell := (i*64 + bit) / per
+			out.Stored[cell] += int64(bits.OnesCount64(s >> bit & mask))
+			out.Local[cell] += int64(bits.OnesCount64((l &^ s) >> bit & mask))
+		}
 	}
 	return out
 }
