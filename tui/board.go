@@ -280,7 +280,7 @@ type totals struct {
 	oldest                            *float64
 	local, localBytes                 *int64
 	verified, failed, quarantined     *int64
-	safe, notInStore                  *int64
+	safe, notProven, notInStore       *int64 // not proven: all that is not safe
 	files, bytes, produced            *float64
 	worst                             pipeline.OutputState
 	worstReason                       string
@@ -296,7 +296,7 @@ func (b board) totals() totals {
 	}
 	zero, zeroF := int64(0), 0.0
 	t.local, t.localBytes, t.verified, t.failed, t.quarantined = &zero, &zero, &zero, &zero, &zero
-	t.safe, t.notInStore = &zero, &zero
+	t.safe, t.notProven, t.notInStore = &zero, &zero, &zero
 	t.files, t.bytes, t.produced = &zeroF, &zeroF, &zeroF
 	for _, o := range used {
 		t.add(o.OutputSnapshot)
@@ -323,11 +323,12 @@ func (t *totals) add(o pipeline.OutputSnapshot) {
 	}
 	c := o.Coverage
 	if c == nil {
-		t.safe, t.notInStore = nil, nil
+		t.safe, t.notProven, t.notInStore = nil, nil, nil
 		return
 	}
 	rest := c.Local - c.Proven
-	t.safe, t.notInStore = sum(t.safe, &c.Proven), sum(t.notInStore, &rest)
+	absent := rest - c.Unproven
+	t.safe, t.notProven, t.notInStore = sum(t.safe, &c.Proven), sum(t.notProven, &rest), sum(t.notInStore, &absent)
 	t.mismatched += c.Mismatched
 	t.unproven += c.Unproven
 	t.unknownInS3 += c.Unknown

@@ -113,7 +113,7 @@ func outputSeen() pipeline.OutputSnapshot {
 		VerifiedFiles: new(int64(411_602)), VerifiedBytes: new(int64(493_922_400_000)), DeletedLocalFiles: new(int64(411_499)),
 		FailedFiles: new(int64(0)), QuarantinedFiles: new(int64(0)),
 		FilesPerSecond: new(64.0), BytesPerSecond: new(76e6), ProducedBytesPerSecond: new(71e6),
-		Coverage: &pipeline.CoverageCounts{At: t0().Add(-8 * time.Second), Complete: true, Local: 1307, Proven: 103, Missing: 1204},
+		Coverage:    &pipeline.CoverageCounts{At: t0().Add(-8 * time.Second), Complete: true, Local: 1307, Proven: 103, Missing: 1204},
 		CoverageMap: mapSeen(),
 	}
 }

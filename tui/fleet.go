@@ -162,7 +162,7 @@ func fleetColumns() []fleetColumn {
 		{"WORKERS", 8, true, 2, func(b board, _ totals) string { return b.alive() }},
 		{"SAMPLES/S", 9, true, 1, func(b board, _ totals) string { return rateOrNone(b, b.rate()) }},
 		{"QUEUE", 9, true, 3, func(b board, t totals) string { return old(b.stale, count(t.waiting)) }},
-		{"NOT IN S3", 10, true, 0, func(b board, t totals) string { return f(b.stale, t.notInStore) }},
+		{"NOT PROVEN", 10, true, 0, func(b board, t totals) string { return f(b.stale, t.notProven) }},
 		{"FAILED", 8, true, 4, func(b board, t totals) string { return f(b.stale, t.failed) }},
 		{"UPLOAD", 11, true, 6, func(b board, t totals) string { return bytesRate(b, t.bytes) }},
 		{"DISK", 24, false, 7, func(b board, _ totals) string { return diskText(b) }},
@@ -298,7 +298,7 @@ func sumRow(bs []board, cols []fleetColumn) line {
 	all := board{have: true, now: bs[0].now}
 	var t totals
 	zero, zeroF := int64(0), 0.0
-	t.failed, t.notInStore, t.bytes = &zero, &zero, &zeroF
+	t.failed, t.notProven, t.bytes = &zero, &zero, &zeroF
 	heard, used := 0, 0
 	for _, b := range bs {
 		if b.stale || !b.have {
@@ -310,11 +310,11 @@ func sumRow(bs []board, cols []fleetColumn) line {
 		if n := b.totals(); n.local != nil || n.verified != nil {
 			used++
 			t.waiting += n.waiting
-			t.failed, t.notInStore, t.bytes = sum(t.failed, n.failed), sum(t.notInStore, n.notInStore), sum(t.bytes, n.bytes)
+			t.failed, t.notProven, t.bytes = sum(t.failed, n.failed), sum(t.notProven, n.notProven), sum(t.bytes, n.bytes)
 		}
 	}
 	if used == 0 {
-		t.failed, t.notInStore, t.bytes = nil, nil, nil
+		t.failed, t.notProven, t.bytes = nil, nil, nil
 	}
 	l := line{span{text: "  "}}
 	for _, c := range cols {

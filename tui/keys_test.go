@@ -385,6 +385,24 @@ func TestEventsFilterAndFold(t *testing.T) {
 	}
 }
 
+// Nothing waits for an answer for ever, and no answer is a no.
+func TestQuestionsAndNotesEnd(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).press("p").shows("pause uploads?")
+	d.wait(answerTime + time.Second).m.take(d.m.in)
+	d.shows("no answer: nothing was done").press("y", "enter")
+	d.wait(noteTime).m.take(d.m.in)
+	d.press("esc").shows("? help").press("!").shows("Actions for")
+	d.wait(answerTime - time.Second).press("tab").wait(answerTime - time.Second).m.take(d.m.in)
+	d.shows("Actions for").wait(2 * time.Second).m.take(d.m.in)
+	d.shows("the actions menu was closed").wait(noteTime).shows("? help")
+	for _, e := range d.fx {
+		if _, ok := e.(planEffect); ok {
+			t.Errorf("no answer asked for %v", e)
+		}
+	}
+}
+
 // A repeat comes under a new number, with the count of all: it takes the place
 // of the ones before.
 func TestRepeatsReplaceWhatTheyRepeat(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"pipedeck/pipeline"
 )
@@ -31,10 +32,11 @@ type menuView struct {
 	stage int // index of the stage the actions are for
 	items []menuItem
 	why   string // why actions are not available
+	used  time.Time
 }
 
 func openMenu(m *model) []effect {
-	v := &menuView{stage: -1, why: m.unlocked()}
+	v := &menuView{stage: -1, why: m.unlocked(), used: m.ui.now}
 	v.fill(m)
 	m.ui.open(v)
 	return nil
@@ -112,6 +114,7 @@ func menuItems(b board, s pipeline.StageSnapshot, worker string) []menuItem {
 }
 
 func (v *menuView) typeKey(m *model, name, _ string) []effect {
+	v.used = m.ui.now
 	switch name {
 	case "esc", "q":
 		m.ui.close()

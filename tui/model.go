@@ -114,6 +114,7 @@ func (m *model) frame() (s string) {
 // take brings in what the Source says now.
 func (m *model) take(in input) []effect {
 	m.in = in
+	m.expire()
 	for _, n := range in.snap.Nodes {
 		p := m.ui.pastOf(n.Name)
 		nb := newBoard(in, m.ui.now, n.Name)

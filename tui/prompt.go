@@ -2,6 +2,7 @@ package tui
 
 import (
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -17,6 +18,7 @@ type prompt struct {
 	past  []string                             // earlier entries, oldest first
 	at    int                                  // position in past, counted from its end
 	typed bool                                 // pasted text does not count
+	until time.Time                            // no answer by then means no; zero: it waits
 }
 
 func (p *prompt) draw(w int) line {
@@ -92,10 +94,26 @@ func edit(s, name, text string) string {
 	return s + clean(text)
 }
 
+// answerTime is how long a question or the actions menu waits for an answer.
+// Then the footer, or the board, is what it was.
+const answerTime = 30 * time.Second
+
+// expire takes no answer for a no.
+func (m *model) expire() {
+	if p := m.ui.prompt; p != nil && !p.until.IsZero() && m.ui.now.After(p.until) {
+		m.ui.prompt = nil
+		m.ui.say(plain, "no answer: nothing was done")
+	}
+	if v, ok := m.ui.top().(*menuView); ok && m.ui.now.Sub(v.used) > answerTime {
+		m.ui.close()
+		m.ui.say(plain, "the actions menu was closed: no key for "+lasting(answerTime.Seconds()))
+	}
+}
+
 // askYes asks for y and Enter in the footer; anything else is No.
 func (m *model) askYes(question string, then func(m *model) []effect) {
 	m.ui.prompt = &prompt{
-		typed: true,
+		typed: true, until: m.ui.now.Add(answerTime),
 		label: question + " y then Enter, Esc = no: ",
 		done: func(m *model, text string) []effect {
 			if text != "y" {

@@ -61,7 +61,7 @@ func statusLine(b board, w int) line {
 		t := b.totals()
 		parts = append(parts,
 			part{span: txt(plain, "q"+old(b.stale, count(t.waiting))), drop: 4},
-			part{span: txt(plain, "not in S3 "+old(b.stale, opt(t.notInStore, count))), drop: 5})
+			part{span: txt(plain, "not proven "+old(b.stale, opt(t.notProven, count))), drop: 5})
 	}
 	parts = append(parts, part{span: txt(dim, fmt.Sprintf("(need %dx%d)", floorW, floorH)), drop: 6})
 	return bar(w, parts)

@@ -87,7 +87,7 @@ func storeOneLine(b board, t totals, w int) line {
 		{span: txt(plain, "queue "+old(b.stale, count(t.waiting)))},
 		{span: txt(plain, t.flight(b)), drop: 4},
 		{span: txt(failLook(t.failed), "failed "+old(b.stale, opt(t.failed, count))), drop: 1},
-		{span: txt(plain, "not in S3 "+old(b.stale, opt(t.notInStore, count))), drop: 2},
+		{span: txt(plain, "not proven "+old(b.stale, opt(t.notProven, count))), drop: 2},
 		{span: txt(plain, rateOrNone(b, t.files)+" files/s"), drop: 3, right: true},
 	}
 	if text, l := t.trouble(); text != "" {
@@ -110,6 +110,9 @@ func storeTwoLines(b board, t totals, w int) []line {
 		first = append([]part{{span: txt(l, text)}}, first...)
 	}
 	local := fmt.Sprintf("local %s (%s): %s safe,", old(b.stale, opt(t.local, count)), opt(t.localBytes, bytesText), old(b.stale, opt(t.safe, count)))
+	if t.unproven > 0 {
+		local += " " + old(b.stale, count(t.unproven)) + " unproven,"
+	}
 	second := []part{
 		{span: txt(plain, local), drop: 2},
 		{span: txt(bold, old(b.stale, opt(t.notInStore, count))+" not in S3")},
@@ -141,7 +144,7 @@ func storeBlock(b board, u *ui, t totals, w int) []line {
 		figures("produced", bytesRate(b, t.produced), "uploaded "+bytesRate(b, t.bytes), ""),
 		figures("verified", f(t.verified), "failed "+f(t.failed), "quarantined "+f(t.quarantined)),
 		figures("local", f(t.local)+" files", opt(t.localBytes, bytesText), checked(b, t)),
-		{txt(plain, left("", 11)), txt(plain, left("safe to delete "+f(t.safe), 32)), txt(bold, "not in S3 "+f(t.notInStore))},
+		{txt(plain, left("", 11)), txt(plain, left("safe "+f(t.safe), 13)), txt(plain, left("unproven "+f(t.unprovenKnown()), 19)), txt(bold, "not in S3 "+f(t.notInStore))},
 	}
 	if deref(t.failed) > 0 {
 		lines[5][2].look = bad
@@ -165,18 +168,26 @@ func outputLine(b board, o namedOutput) line {
 	}
 }
 
-// notes names the local files that are in the store but cannot be trusted.
+// notes names those of the files not in the store for which there is more to say.
 func (t totals) notes() string {
 	var s strings.Builder
 	for _, n := range []struct {
 		n    int64
 		word string
-	}{{t.mismatched, "mismatched"}, {t.unproven, "unproven"}, {t.unknownInS3, "unknown"}} {
+	}{{t.mismatched, "mismatched"}, {t.unknownInS3, "unknown"}} {
 		if n.n > 0 {
 			s.WriteString("  " + count(n.n) + " " + n.word)
 		}
 	}
 	return s.String()
+}
+
+// unprovenKnown is nil while nothing is known of any file.
+func (t totals) unprovenKnown() *int64 {
+	if t.safe == nil {
+		return nil
+	}
+	return &t.unproven
 }
 
 func (t totals) flight(b board) string {
