@@ -89,7 +89,7 @@ func (w *World) workerMemory(st *stageWorld, wk *workerWorld) *int64 {
 		return nil
 	}
 	for _, p := range g.Processes {
-		if wk.seen != nil && wk.seen.PID > 0 && p.PID == wk.seen.PID && p.MemBytes != nil {
+		if wk.seen != nil && wk.seen.PID > 0 && p.PID == wk.seen.PID && p.MemBytes != nil && !p.Foreign {
 			return count(p.MemBytes)
 		}
 	}
@@ -185,6 +185,7 @@ func presentGPU(g GPUSnapshot, owners map[int]string) GPUSnapshot {
 	}
 	g.MemUsedBytes, g.MemTotalBytes = count(g.MemUsedBytes), count(g.MemTotalBytes)
 	g.UtilPercent, g.PowerWatts, g.TempCelsius = finite(g.UtilPercent), finite(g.PowerWatts), finite(g.TempCelsius)
+	g.More = presentMore(g.More)
 	missing := g.MemUsedBytes == nil || g.MemTotalBytes == nil || g.UtilPercent == nil || g.PowerWatts == nil || g.TempCelsius == nil
 	if missing && g.StateReason == nil {
 		g.StateReason = new("not all is told by the driver")
@@ -198,7 +199,8 @@ func presentGPU(g GPUSnapshot, owners map[int]string) GPUSnapshot {
 		if p.MemBytes == nil && p.MemReason == nil {
 			p.MemReason = new("not told by the driver")
 		}
-		if id, ok := owners[p.PID]; ok {
+		p.Name, p.User = text(orElse(p.Name, "")), text(orElse(p.User, ""))
+		if id, ok := owners[p.PID]; ok && !p.Foreign {
 			p.Worker = new(id)
 		}
 		procs = append(procs, p)

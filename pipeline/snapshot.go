@@ -81,7 +81,8 @@ type GPUSnapshot struct {
 	UtilPercent   *float64     `json:"util_percent"`
 	PowerWatts    *float64     `json:"power_watts"`
 	TempCelsius   *float64     `json:"temp_celsius"`
-	Processes     []GPUProcess `json:"processes"` // null: unknown, [] : none
+	Processes     []GPUProcess `json:"processes"`      // null: unknown, [] : none
+	More          *GPUMore     `json:"more,omitempty"` // what only NVML tells; absent from other sources
 }
 
 // GPUProcess is a process that holds GPU memory.
@@ -90,6 +91,10 @@ type GPUProcess struct {
 	MemBytes  *int64  `json:"mem_bytes"`
 	MemReason *string `json:"mem_reason"` // why that is null
 	Worker    *string `json:"worker"`     // "stage/rank" when it is ours
+	Name      *string `json:"name"`       // null: not known here
+	User      *string `json:"user"`
+	// Foreign: the pid is of another pid namespace and names nobody here.
+	Foreign bool `json:"foreign,omitempty"`
 }
 
 // StageSnapshot is one stage of the spec, in the spec's order.

@@ -130,7 +130,7 @@ func checkPrograms(rep *checkReport, s specFile) {
 func checkGPUs(ctx context.Context, rep *checkReport, s specFile) {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
-	r := gpu.NewSMI("", time.Now).Read(ctx)
+	r := gpu.NewChain(time.Now).Read(ctx)
 	needed := ""
 	for _, st := range s.Stages {
 		if st.Workers.PerGPU > 0 || st.Workers.GPUs.All {

@@ -173,7 +173,7 @@ const simulatedGPUs = 4
 
 func gpuSource(f agentFlags) gpu.Source {
 	if f.simulate == "" {
-		return gpu.NewSMI("", time.Now)
+		return gpu.NewChain(time.Now)
 	}
 	return &gpu.Simulated{
 		Dir: f.simulate, Count: simulatedGPUs, Now: time.Now,
