@@ -10,10 +10,13 @@ GOLANGCI_VERSION  := v2.15.0
 
 export CGO_ENABLED ?= 0
 
-.PHONY: build demo test check e2e fuzz bench bench-console pictures fmt lint cross tools golden clean
+.PHONY: build gpu demo test check e2e fuzz bench bench-console pictures fmt lint cross tools golden clean
 
 build: ## the static binary, bin/pipedeck
 	$(GO) build -trimpath -o $(BIN)/pipedeck ./cmd/pipedeck
+
+gpu: ## bin/pipedeck-gpu, which reads NVML: needs gcc and glibc
+	CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" $(GO) build -trimpath -ldflags '-s -w -extldflags=-Wl,-z,lazy' -o $(BIN)/pipedeck-gpu ./cmd/pipedeck-gpu
 
 demo: build ## everything embedded, in this terminal
 	$(BIN)/pipedeck demo
@@ -25,6 +28,7 @@ test: tools ## all tests with the race detector, and the cross-builds
 cross: ## the platforms that are promised: the agent's, and the console's on a Mac
 	GOOS=linux GOARCH=arm64 $(GO) build -o /dev/null ./cmd/pipedeck
 	GOOS=darwin GOARCH=arm64 $(GO) build -o /dev/null ./cmd/pipedeck
+	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/pipedeck-gpu
 
 check: test lint ## test, and the linters
 

@@ -30,16 +30,16 @@ var defaultLimits = helperLimits{
 
 // helperFacts is what one question to the helper showed.
 type helperFacts struct {
-	answer  probe.Answer
-	err     error         // no answer: errSilent, errEnded or errGarbage
-	silent  time.Duration // since the oldest question without an answer
-	since   time.Duration // since a helper was replaced for a GPU that hangs
-	bytes   int64         // of its memory, 0 unknown
+	answer probe.Answer
+	err    error         // no answer: errSilent, errEnded or errGarbage
+	silent time.Duration // since the oldest question without an answer
+	since  time.Duration // since a helper was replaced for a GPU that hangs
+	bytes  int64         // of its memory, 0 unknown
 	// inKernel: the call that hangs cannot be ended. A helper that still answers
 	// for the other GPUs is better than none.
 	inKernel bool
-	ending  string        // how it ended
-	garbage string        // what it said instead of an answer
+	ending   string // how it ended
+	garbage  string // what it said instead of an answer
 }
 
 var (

@@ -43,11 +43,12 @@ type GPUXID struct {
 
 // MIGInstance is one part of a GPU in MIG mode; it is a slot of its own.
 type MIGInstance struct {
-	UUID          string `json:"uuid"`
-	GPUInstance   int    `json:"gpu_instance"`
-	Name          string `json:"name"`
-	MemUsedBytes  *int64 `json:"mem_used_bytes"`
-	MemTotalBytes *int64 `json:"mem_total_bytes"`
+	UUID          string  `json:"uuid"`
+	GPUInstance   int     `json:"gpu_instance"`
+	Name          string  `json:"name"`
+	MemUsedBytes  *int64  `json:"mem_used_bytes"`
+	MemTotalBytes *int64  `json:"mem_total_bytes"`
+	MemReason     *string `json:"mem_reason"` // why these are null
 }
 
 // Values of GPUMore.MemKind.
@@ -85,6 +86,9 @@ func presentMore(m *GPUMore) *GPUMore {
 		for _, i := range m.MIG {
 			i.UUID, i.Name = Clean(i.UUID), Clean(i.Name)
 			i.MemUsedBytes, i.MemTotalBytes = count(i.MemUsedBytes), count(i.MemTotalBytes)
+			if i.MemUsedBytes == nil || i.MemTotalBytes == nil {
+				i.MemReason = new("not told by the driver")
+			}
 			out.MIG = append(out.MIG, i)
 		}
 	}
