@@ -31,22 +31,28 @@ const artifactsTarget = "artifacts"
 // nothing and the same arguments give the same plan. A target that does not
 // exist or a verb that has no plan is a usage Problem; a precondition that
 // does not hold makes a plan that is not executable.
-func Decide(sp *spec.Spec, s Snapshot, in Intent, now time.Time, id string) (Plan, error) {
-	d := decision{sp: sp, in: in}
+func Decide(sp *spec.Spec, s Snapshot, f Facts, in Intent, now time.Time, id string) (Plan, error) {
+	d := decision{sp: sp, in: in, facts: f}
 	if len(s.Nodes) > 0 {
 		d.node = s.Nodes[0]
 	}
 	d.plan = Plan{
 		Schema: SchemaVersion, ID: id, Action: in.Verb, Target: in.Target, Deck: sp.Deck, Node: d.node.Name,
-		MadeAt: wireTime(now), ExpiresAt: wireTime(now.Add(planLife)), Blocked: []string{}, Steps: []Step{},
+		MadeAt: wireTime(now), ExpiresAt: wireTime(now.Add(planLife)), Blocked: []string{}, Steps: []Step{}, Intent: in,
 	}
+	d.storeOf(wiping{})
 	if err := d.decide(); err != nil {
 		return Plan{}, err
 	}
-	d.plan.Executable = len(d.plan.Blocked) == 0
-	d.plan.Undo.Reason = new(undoReason(in.Verb))
-	if d.plan.Loss.RecomputeSeconds == nil {
+	d.plan.Executable = len(d.plan.Blocked) == 0 && d.plan.Checking == nil
+	if d.plan.Undo.Reason == nil {
+		d.plan.Undo.Reason = new(undoReason(in.Verb))
+	}
+	if d.plan.Loss.RecomputeSeconds == nil && d.plan.Loss.RecomputeReason == nil {
 		d.plan.Loss.RecomputeReason = new("nothing is lost")
+	}
+	if len(d.plan.Steps) == 0 {
+		d.plan.Confirm = nil
 	}
 	d.plan.Fingerprint = d.fingerprint()
 	return d.plan, nil
@@ -54,10 +60,11 @@ func Decide(sp *spec.Spec, s Snapshot, in Intent, now time.Time, id string) (Pla
 
 // decision is one Decide under way.
 type decision struct {
-	sp   *spec.Spec
-	node NodeSnapshot
-	in   Intent
-	plan Plan
+	sp    *spec.Spec
+	node  NodeSnapshot
+	facts Facts
+	in    Intent
+	plan  Plan
 }
 
 func (d *decision) decide() error {
@@ -74,18 +81,29 @@ func (d *decision) decide() error {
 		return d.pause()
 	case VerbPush:
 		return d.push()
-	case VerbKill, VerbWipe, VerbPivot:
+	case VerbKill:
+		return d.onWorkers(d.kill)
+	case VerbWipe:
+		return d.wipe()
+	case VerbPivot:
+		return d.pivot()
+	case VerbUndo:
+		return d.undone()
+	case VerbAdopt:
+		return d.onWorkers(d.adopt)
+	case VerbReap:
+		return d.reap()
 	}
-	return d.usage("the verbs are start, stop, restart, settle, pause, resume and push",
+	return d.usage("the verbs are start, stop, kill, restart, settle, pivot, wipe, pause, resume, push, undo, adopt and reap",
 		"no plan is known for this verb")
 }
 
 // CanPlan says whether a plan is known for a verb.
 func CanPlan(v Verb) bool {
 	switch v {
-	case VerbStart, VerbStop, VerbRestart, VerbSettle, VerbPause, VerbResume, VerbPush:
+	case VerbStart, VerbStop, VerbRestart, VerbSettle, VerbPause, VerbResume, VerbPush,
+		VerbKill, VerbWipe, VerbPivot, VerbUndo, VerbAdopt, VerbReap:
 		return true
-	case VerbKill, VerbWipe, VerbPivot:
 	}
 	return false
 }
@@ -187,106 +205,6 @@ func (d *decision) onWorkers(plan func(target)) error {
 	return err
 }
 
-// start of a running stage brings back only what ended for good, so on a
-// healthy one it does nothing.
-func (d *decision) start(t target) {
-	on := []string{t.on()}
-	if len(t.workers()) > 0 && (t.rank >= 0 || isActive(t.seen.State)) {
-		on = missingWorkers(t)
-	}
-	if len(on) == 0 {
-		return
-	}
-	d.startable(t)
-	d.startSteps(t, on)
-}
-
-func isActive(s StageState) bool {
-	switch s {
-	case StageStarting, StageRunning, StagePausing, StagePaused, StageUnknown:
-		return true
-	case StageIdle, StageDraining, StageStopping, StageStopped, StageFailed, StageDone:
-	}
-	return false
-}
-
-// missingWorkers are those that start can bring back: ended and not done. On
-// a stage that is active, one whose restart is on its way comes by itself.
-func missingWorkers(t target) []string {
-	var ids []string
-	for _, w := range t.workers() {
-		if hasEnded(w) && (w.State != WorkerDone || t.rank >= 0) {
-			ids = append(ids, w.ID)
-		}
-	}
-	return ids
-}
-
-func hasEnded(w WorkerSnapshot) bool {
-	switch w.State {
-	case WorkerExited, WorkerFailed, WorkerOOM, WorkerLost, WorkerDone:
-		return w.PID == nil
-	case WorkerInit, WorkerLoading, WorkerRunning, WorkerIdle, WorkerWaiting, WorkerDraining, WorkerStalled, WorkerUnknown:
-	}
-	return false
-}
-
-func (d *decision) startSteps(t target, on []string) {
-	if t.st.DoneSet != nil {
-		d.step(StepDoneSet, doneSetTimeout, "the file lists every id that is stored or complete on the disk", t.st.Name)
-	}
-	d.step(StepStartWorkers, startTimeout, "each worker is alive under its recorded identity, or ended with 0", on...)
-}
-
-// startable collects what forbids a start, as far as it is known: the agent
-// looks again when it starts.
-func (d *decision) startable(t target) {
-	block := func(format string, args ...any) {
-		d.plan.Blocked = append(d.plan.Blocked, fmt.Sprintf(format, args...))
-	}
-	if t.st.Launcher == spec.LauncherSlurm {
-		block("stage %q is launched through Slurm, which this agent does not drive", t.st.Name)
-	}
-	if len(t.st.Services) > 0 {
-		block("stage %q needs its service %q, which this agent does not start", t.st.Name, t.st.Services[0].Name)
-	}
-	if t.seen.State == StageStopping || t.seen.State == StageDraining {
-		block("stage %q is being stopped; wait until it is stopped", t.st.Name)
-	}
-	if d.holdsGPUs(t.st) {
-		d.freeGPUs(t.st, block)
-	}
-}
-
-func (d *decision) holdsGPUs(st *spec.Stage) bool { return wantsGPUs(st) }
-
-func wantsGPUs(st *spec.Stage) bool {
-	g := st.Workers.GPUs
-	return st.Workers.PerGPU > 0 || g.All || len(g.Indexes) > 0 || len(g.UUIDs) > 0
-}
-
-// freeGPUs blocks on GPUs that a living worker of another stage holds.
-func (d *decision) freeGPUs(st *spec.Stage, block func(string, ...any)) {
-	wanted := func(w WorkerSnapshot) bool {
-		if w.GPU == nil {
-			return false
-		}
-		g := st.Workers.GPUs
-		return st.Workers.PerGPU > 0 || g.All || slices.Contains(g.Indexes, *w.GPU) ||
-			(w.GPUUUID != nil && slices.Contains(g.UUIDs, *w.GPUUUID))
-	}
-	for _, other := range d.node.Stages {
-		if other.Name == st.Name {
-			continue
-		}
-		for _, w := range other.Workers {
-			if w.PID != nil && wanted(w) {
-				block("GPU %d is held by %s; stop it first", *w.GPU, w.ID)
-			}
-		}
-	}
-}
-
 func (d *decision) stop(t target) {
 	if !d.stoppable(t) {
 		return
@@ -311,11 +229,15 @@ func (d *decision) stoppable(t target) bool {
 }
 
 func (d *decision) stopStep(t target) {
+	d.step(StepStopWorkers, t.st.Workers.Stop.Grace+stopMargin, d.stopProof(t), t.on())
+}
+
+func (d *decision) stopProof(t target) string {
 	proof := "process set empty twice, exit recorded"
 	if d.holdsGPUs(t.st) {
 		proof += ", GPU memory at baseline on two reads"
 	}
-	d.step(StepStopWorkers, t.st.Workers.Stop.Grace+stopMargin, proof, t.on())
+	return proof
 }
 
 func (d *decision) restart(t target) {
@@ -338,13 +260,26 @@ func undoReason(v Verb) string {
 		return "nothing is moved; resume lets uploads go on"
 	case VerbResume:
 		return "nothing is moved; pause holds uploads again"
-	case VerbSettle, VerbPush, VerbKill, VerbWipe, VerbPivot:
+	case VerbSettle, VerbPush, VerbKill, VerbWipe, VerbPivot, VerbUndo, VerbAdopt, VerbReap:
 	}
 	return "nothing is lost: what is stored stays stored"
 }
 
-// fingerprint is a hash of what the plan rests on: which worker processes
-// live, and whether uploads are paused.
+// lostFiles are those that nothing proves.
+func lostFiles(holdings []Holding) []ListedFile {
+	var out []ListedFile
+	for _, h := range holdings {
+		for _, f := range h.Files {
+			if f.Lost() {
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+// fingerprint is a hash of what the plan rests on: which files nothing proves,
+// which worker processes live, and whether uploads are paused.
 func (d *decision) fingerprint() string {
 	type seen struct {
 		ID      string
@@ -357,8 +292,10 @@ func (d *decision) fingerprint() string {
 		Intent  Intent
 		Paused  bool
 		Steps   []Step
+		Loss    Loss
+		Lost    []ListedFile
 		Workers []seen
-	}{Spec: d.sp.Hash, Intent: d.in, Paused: d.node.UploadsPaused, Steps: d.plan.Steps}
+	}{Spec: d.sp.Hash, Intent: d.in, Paused: d.node.UploadsPaused, Steps: d.plan.Steps, Loss: d.plan.Loss, Lost: lostFiles(d.facts.Holdings)}
 	for _, st := range d.node.Stages {
 		for _, w := range st.Workers {
 			basis.Workers = append(basis.Workers, seen{w.ID, w.PID, w.StartedAt, w.ExitCode != nil})

@@ -67,20 +67,20 @@ func TestDecide(t *testing.T) {
 		confirm string
 		blocked string
 	}{
-		{"start", idleWorld, VerbStart, "extract", "done_set extract; start_workers extract", none, ""},
-		{"start without a done-set", idleWorld, VerbStart, "tokenize", "start_workers tokenize", none, ""},
+		{"start", idleWorld, VerbStart, "extract", "gpus_free extract; done_set extract; record extract; start_workers extract", none, ""},
+		{"start without a done-set", idleWorld, VerbStart, "tokenize", "record tokenize; start_workers tokenize", none, ""},
 		{"start again", runningWorld, VerbStart, "extract", "", none, ""},
 		{"start a living worker", runningWorld, VerbStart, "extract/0", "", none, ""},
-		{"start what is held", heldWorld, VerbStart, "extract", "done_set extract; start_workers extract/1", none, ""},
-		{"start one that is held", heldWorld, VerbStart, "extract/1", "done_set extract; start_workers extract/1", none, ""},
-		{"start after a stop", stoppedWorld, VerbStart, "extract", "done_set extract; start_workers extract", none, ""},
+		{"start what is held", heldWorld, VerbStart, "extract", "gpus_free extract/1; done_set extract; record extract; start_workers extract/1", none, ""},
+		{"start one that is held", heldWorld, VerbStart, "extract/1", "gpus_free extract/1; done_set extract; record extract; start_workers extract/1", none, ""},
+		{"start after a stop", stoppedWorld, VerbStart, "extract", "gpus_free extract; done_set extract; record extract; start_workers extract", none, ""},
 		{"stop", runningWorld, VerbStop, "extract", "stop_workers extract", stopDeck, ""},
 		{"stop one", runningWorld, VerbStop, "extract/1", "stop_workers extract/1", yes, ""},
 		{"stop nothing", idleWorld, VerbStop, "extract", "", none, ""},
 		{"stop again", stoppedWorld, VerbStop, "extract", "", none, ""},
-		{"restart", runningWorld, VerbRestart, "extract", "stop_workers extract; done_set extract; start_workers extract", stopDeck, ""},
-		{"restart one", runningWorld, VerbRestart, "extract/0", "stop_workers extract/0; done_set extract; start_workers extract/0", yes, ""},
-		{"restart what is stopped", stoppedWorld, VerbRestart, "extract", "done_set extract; start_workers extract", none, ""},
+		{"restart", runningWorld, VerbRestart, "extract", "stop_workers extract; gpus_free extract; done_set extract; record extract; start_workers extract", stopDeck, ""},
+		{"restart one", runningWorld, VerbRestart, "extract/0", "stop_workers extract/0; gpus_free extract/0; done_set extract; record extract; start_workers extract/0", yes, ""},
+		{"restart what is stopped", stoppedWorld, VerbRestart, "extract", "gpus_free extract; done_set extract; record extract; start_workers extract", none, ""},
 		{"settle", runningWorld, VerbSettle, "extract/hidden", "settle extract/hidden", none, ""},
 		{"settle by a bare name", idleWorld, VerbSettle, "tokens", "settle tokenize/tokens", none, ""},
 		{"settle a stage", idleWorld, VerbSettle, "extract", "settle extract/hidden", none, ""},
@@ -91,7 +91,7 @@ func TestDecide(t *testing.T) {
 		{"resume again", idleWorld, VerbResume, "", "", none, ""},
 		{"push", idleWorld, VerbPush, "", "settle artifacts", none, ""},
 	} {
-		p, err := Decide(extractSpec(), snapshotOf(tc.world), Intent{Verb: tc.verb, Target: tc.target}, at(50), "p-1")
+		p, err := Decide(extractSpec(), snapshotOf(tc.world), Facts{}, Intent{Verb: tc.verb, Target: tc.target}, at(50), "p-1")
 		if err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
@@ -108,7 +108,7 @@ func TestDecide(t *testing.T) {
 
 func TestDecideDetails(t *testing.T) {
 	t.Parallel()
-	p, err := Decide(extractSpec(), snapshotOf(runningWorld), Intent{Verb: VerbRestart, Target: "extract"}, at(50), "p-1")
+	p, err := Decide(extractSpec(), snapshotOf(runningWorld), Facts{}, Intent{Verb: VerbRestart, Target: "extract"}, at(50), "p-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,12 +147,14 @@ func TestDecideUsage(t *testing.T) {
 		{VerbStop, "tokenize/0", `stage "tokenize" has no workers yet`, "pipedeck start tokenize"},
 		{VerbSettle, "extract/hiden", `no output "extract/hiden"; it has extract/hidden, tokenize/tokens`, `did you mean "extract/hidden"?`},
 		{VerbPause, "extract", "it takes no name", "pipedeck pause"},
-		{VerbWipe, "extract/hidden", `cannot plan "wipe extract/hidden": no plan is known for this verb`, "the verbs are start, stop"},
-		{VerbKill, "extract", "no plan is known", ""},
-		{VerbPivot, "extract", "no plan is known", ""},
+		{"fly", "extract/hidden", `cannot plan "fly extract/hidden": no plan is known for this verb`, "the verbs are start, stop"},
+		{VerbKill, "extract/9", "no rank 9", ""},
+		{VerbPivot, "extract/0", "a pivot goes to a whole stage", ""},
+		{VerbUndo, "a-1", "nothing in the trash", "nothing can be brought back"},
+		{VerbReap, "", "no process is named", ""},
 		{"", "", `cannot plan ""`, ""},
 	} {
-		_, err := Decide(extractSpec(), snapshotOf(runningWorld), Intent{Verb: tc.verb, Target: tc.target}, at(50), "p-1")
+		_, err := Decide(extractSpec(), snapshotOf(runningWorld), Facts{}, Intent{Verb: tc.verb, Target: tc.target}, at(50), "p-1")
 		var prob *Problem
 		if !errors.As(err, &prob) || prob.Kind != ProblemUsage {
 			t.Errorf("%s %s: %v", tc.verb, tc.target, err)
@@ -169,7 +171,7 @@ func TestDecideBlocks(t *testing.T) {
 	sp := extractSpec()
 	sp.Stages[1].Workers.GPUs = spec.GPUSet{Indexes: []int{1}}
 	start := func() Plan {
-		p, err := Decide(sp, snapshotOf(runningWorld), Intent{Verb: VerbStart, Target: "tokenize"}, at(50), "p")
+		p, err := Decide(sp, snapshotOf(runningWorld), Facts{}, Intent{Verb: VerbStart, Target: "tokenize"}, at(50), "p")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,8 +199,8 @@ func TestDecideIsDeterministic(t *testing.T) {
 			Target: rapid.SampledFrom([]string{"", "extract", "extract/0", "extract/9", "tokens", "extract/hidden", "/", "é/0"}).Draw(t, "target"),
 		}
 		s := snapshotOf(world)
-		a, errA := Decide(extractSpec(), s, in, at(50), "p")
-		b, errB := Decide(extractSpec(), s, in, at(50), "p")
+		a, errA := Decide(extractSpec(), s, Facts{}, in, at(50), "p")
+		b, errB := Decide(extractSpec(), s, Facts{}, in, at(50), "p")
 		if !reflect.DeepEqual(a, b) || (errA == nil) != (errB == nil) {
 			t.Fatalf("%+v %v\n%+v %v", a, errA, b, errB)
 		}

@@ -80,6 +80,9 @@ type Plan struct {
 	// Checking is set while the loss is still being found out: the plan is not
 	// executable yet, and asking for it again tells how far that is.
 	Checking *Checking `json:"checking,omitempty"`
+	// Unreachable says that what blocks it could not be looked at, rather than
+	// that it was refused.
+	Unreachable bool `json:"unreachable,omitempty"`
 	// Notes say what else the operator should know, in order of weight.
 	Notes  []string `json:"notes,omitempty"`
 	Intent Intent   `json:"intent"`

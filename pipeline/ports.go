@@ -32,6 +32,14 @@ type Deck interface {
 	Failures(ctx context.Context) ([]Failure, error)
 	// Describe says how a worker ("stage/rank") was started.
 	Describe(ctx context.Context, worker string) (WorkerDetail, error)
+	// PlanFiles pages the files that a plan touches, lost ones first.
+	PlanFiles(ctx context.Context, plan string, offset, limit int) (PlanFiles, error)
+	// Resolve resumes, abandons or takes over an action, and returns it.
+	Resolve(ctx context.Context, req Resolve) (Action, error)
+	// Strangers lists processes that could be adopted or reaped: those of
+	// pids, or without any those that carry this deck's run id and belong to
+	// no living launch, and those that hold GPU memory.
+	Strangers(ctx context.Context, pids []int) ([]Stranger, error)
 }
 
 // Clock is the wall clock and its timers.
@@ -71,6 +79,19 @@ type Adopter interface {
 	// this deck's run id and is still the one that was looked at, and says who
 	// is left.
 	Reap(ctx context.Context, who Stranger) ([]Process, error)
+}
+
+// Runner runs a command of the spec to its end.
+type Runner interface {
+	// Run waits for the command and returns its code and the end of what it
+	// printed. An error says that it could not be run or was interrupted.
+	Run(ctx context.Context, dir string, argv []string) (Ran, error)
+}
+
+// Ran is how a command ended.
+type Ran struct {
+	Code int
+	Tail string // the last lines of stdout and stderr, raw
 }
 
 // Stranger is a process that this deck did not start, or lost track of.

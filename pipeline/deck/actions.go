@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"pipedeck/pipeline"
-	"pipedeck/pipeline/engine"
 )
 
 // planLife is how long a plan can be applied; keptActions how many ended
@@ -16,34 +16,6 @@ const (
 	planLife    = 15 * time.Minute
 	keptActions = 50
 )
-
-// heldPlan is a plan that was shown and not applied yet.
-type heldPlan struct {
-	plan   pipeline.Plan
-	intent pipeline.Intent
-	action string // id of the action once applied: a plan runs once
-}
-
-// Plan decides what an intent would do.
-func (d *Deck) Plan(ctx context.Context, in pipeline.Intent) (pipeline.Plan, error) {
-	snap, err := d.Snapshot(ctx)
-	if err != nil {
-		return pipeline.Plan{}, err
-	}
-	p, err := pipeline.Decide(d.sp, snap, in, d.p.Now(), "p-"+d.p.NewID())
-	if err != nil {
-		return pipeline.Plan{}, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for id, h := range d.plans {
-		if d.p.Now().Sub(h.plan.ExpiresAt) > planLife {
-			delete(d.plans, id)
-		}
-	}
-	d.plans[p.ID] = &heldPlan{plan: p, intent: in}
-	return p, nil
-}
 
 // Apply checks a confirmation and starts the plan; the action goes on whatever
 // becomes of the caller. It waits until the deck has taken over what an earlier
@@ -64,14 +36,37 @@ func (d *Deck) Apply(ctx context.Context, req pipeline.ApplyRequest) (pipeline.A
 		d.recordRefusal(req, err)
 		return pipeline.Action{}, err
 	}
+	if needsList(held.plan) {
+		if err := d.writeList(id, held.list); err != nil {
+			d.release(id)
+			return pipeline.Action{}, err
+		}
+	}
 	a, err := d.engine.Begin(id, held.plan, req)
 	if err != nil {
 		d.release(id)
 		return pipeline.Action{}, err
 	}
 	d.observeAction(a)
-	d.work.Go(func() { d.runAction(held.plan, a, 0) })
+	d.begin(held.plan, a, 0)
 	return a, nil
+}
+
+// begin runs an action beside whoever asked for it, until it ends, the agent
+// ends, or another operator takes it over.
+func (d *Deck) begin(p pipeline.Plan, a pipeline.Action, first int) {
+	ctx, cancel := context.WithCancelCause(d.life)
+	d.mu.Lock()
+	d.cancels[a.ID] = cancel
+	d.mu.Unlock()
+	d.work.Go(func() {
+		defer cancel(nil)
+		d.runAction(ctx, p, a, first)
+	})
+}
+
+func needsList(p pipeline.Plan) bool {
+	return slices.ContainsFunc(p.Steps, func(s pipeline.Step) bool { return s.Kind == pipeline.StepTrash })
 }
 
 func (d *Deck) recordRefusal(req pipeline.ApplyRequest, cause error) {
@@ -99,10 +94,11 @@ func (d *Deck) admit(ctx context.Context, req pipeline.ApplyRequest) (*heldPlan,
 			"cannot apply plan %q: it expired at %s", p.ID, p.ExpiresAt.Format(time.TimeOnly))
 	}
 	if !p.Executable {
-		return nil, &pipeline.Problem{
-			Kind: pipeline.ProblemRefused, Plan: &p,
-			Text: fmt.Sprintf("cannot apply plan %q: %s", p.ID, joinReasons(p.Blocked)),
+		kind := pipeline.ProblemRefused
+		if p.Unreachable {
+			kind = pipeline.ProblemUnreachable
 		}
+		return nil, &pipeline.Problem{Kind: kind, Plan: &p, Text: fmt.Sprintf("cannot apply plan %q: %s", p.ID, joinReasons(p))}
 	}
 	if p.Confirm != nil && req.Confirm != *p.Confirm {
 		return nil, &pipeline.Problem{
@@ -117,11 +113,14 @@ func (d *Deck) admit(ctx context.Context, req pipeline.ApplyRequest) (*heldPlan,
 	return held, d.recheck(ctx, held)
 }
 
-func joinReasons(rs []string) string {
-	if len(rs) == 0 {
+func joinReasons(p pipeline.Plan) string {
+	if p.Checking != nil {
+		return "what it would lose is still being found out"
+	}
+	if len(p.Blocked) == 0 {
 		return "it cannot be executed"
 	}
-	return rs[0]
+	return strings.Join(p.Blocked, "; ")
 }
 
 // recheck decides again: if the steps would now act on something else than
@@ -131,7 +130,7 @@ func (d *Deck) recheck(ctx context.Context, held *heldPlan) error {
 	if err != nil {
 		return err
 	}
-	again, err := pipeline.Decide(d.sp, snap, held.intent, d.p.Now(), held.plan.ID)
+	again, err := pipeline.Decide(d.sp, snap, held.facts, held.plan.Intent, d.p.Now(), held.plan.ID)
 	if err != nil {
 		return err
 	}
@@ -171,13 +170,11 @@ func (d *Deck) hold(id string, p pipeline.Plan, by string) {
 	d.holding = fmt.Sprintf("%s of %q by %s (action %q)", p.Action, p.Target, by, id)
 }
 
+// needsLease holds for all but what only lets the mover go on or pause.
 func needsLease(p pipeline.Plan) bool {
-	for _, s := range p.Steps {
-		if s.Kind == pipeline.StepStopWorkers || s.Kind == pipeline.StepStartWorkers {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Steps, func(s pipeline.Step) bool {
+		return s.Kind != pipeline.StepSettle && s.Kind != pipeline.StepPause && s.Kind != pipeline.StepResume
+	})
 }
 
 func (d *Deck) release(id string) {
@@ -188,9 +185,30 @@ func (d *Deck) release(id string) {
 	}
 }
 
-func (d *Deck) runAction(p pipeline.Plan, a pipeline.Action, first int) {
+func (d *Deck) runAction(ctx context.Context, p pipeline.Plan, a pipeline.Action, first int) {
 	defer d.release(a.ID)
-	a = d.engine.Run(d.life, p, a, first)
+	a = d.engine.Run(ctx, p, a, first)
+	if a.EndedAt == nil {
+		return // the agent ends; the next one goes on
+	}
+	d.finish(p, a)
+}
+
+// finish tidies up after an ended action and tells of it.
+func (d *Deck) finish(p pipeline.Plan, a pipeline.Action) {
+	d.mu.Lock()
+	delete(d.cleared, a.ID)
+	delete(d.cancels, a.ID)
+	d.mu.Unlock()
+	if slices.ContainsFunc(p.Steps, func(s pipeline.Step) bool { return s.Kind == pipeline.StepSuspend }) {
+		// Also where it ended early: uploads must not stay held.
+		if err := d.p.Custody.Release(context.WithoutCancel(d.life), a.ID); err != nil {
+			d.notice(pipeline.Error, "s3", "cannot let the mover go on: %v", err)
+		}
+	}
+	if needsList(p) {
+		d.forgetList(a.ID)
+	}
 	level := pipeline.Info
 	if a.Result != pipeline.Verified {
 		level = pipeline.Error
@@ -200,6 +218,9 @@ func (d *Deck) runAction(p pipeline.Plan, a pipeline.Action, first int) {
 		text += ", " + *a.Reason
 	}
 	d.fold(pipeline.NoticeReading{Event: pipeline.Event{At: d.p.Now(), Level: level, Source: "ops", Text: text, Action: a.ID}})
+	if a.Result == pipeline.Verified {
+		d.watchStart(p, a)
+	}
 }
 
 // observeAction is how the engine tells of an action's progress.
@@ -228,7 +249,7 @@ func (d *Deck) Action(ctx context.Context, id string, wait time.Duration) (pipel
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	first, changed, err := d.actionNow(id)
-	if err != nil || first.EndedAt != nil || wait <= 0 {
+	if err != nil || settled(first) || wait <= 0 {
 		return first, err
 	}
 	for {
@@ -241,7 +262,7 @@ func (d *Deck) Action(ctx context.Context, id string, wait time.Duration) (pipel
 		}
 		var a pipeline.Action
 		a, changed, err = d.actionNow(id)
-		if err != nil || a.EndedAt != nil || progressed(first, a) {
+		if err != nil || settled(a) || progressed(first, a) {
 			return a, err
 		}
 	}
@@ -258,34 +279,14 @@ func (d *Deck) actionNow(id string) (pipeline.Action, <-chan struct{}, error) {
 	return a, d.changed, nil
 }
 
+// settled says whether nothing of an action can change any more.
+func settled(a pipeline.Action) bool { return a.EndedAt != nil && !pipeline.Pending(a.After) }
+
 func progressed(a, b pipeline.Action) bool {
+	if (a.EndedAt == nil) != (b.EndedAt == nil) || a.Waits != b.Waits || !slices.Equal(a.After, b.After) {
+		return true
+	}
 	return !slices.EqualFunc(a.Steps, b.Steps, func(x, y pipeline.StepResult) bool {
 		return x.Result == y.Result && x.Text == y.Text
 	})
-}
-
-// resume goes on with the actions that an earlier agent left open. Each step
-// probes first, so what was done is verified and not repeated.
-func (d *Deck) resume(_ context.Context) error {
-	recs, err := d.p.Journal.Read(0)
-	if err != nil {
-		return fmt.Errorf("cannot read the journal: %w", err)
-	}
-	open, err := engine.Unfinished(recs)
-	if err != nil {
-		d.notice(pipeline.Error, "ops", "cannot resume: %v", err)
-		return nil
-	}
-	for _, o := range open {
-		d.notice(pipeline.Warn, "ops", "going on with %s %s of %s: the agent was interrupted", o.Plan.Action, o.Plan.Target, o.Action.By)
-		d.record("agent", "resuming action %s at step %d", o.Action.ID, o.First+1)
-		if needsLease(o.Plan) {
-			d.mu.Lock()
-			d.hold(o.Action.ID, o.Plan, o.Action.By)
-			d.mu.Unlock()
-		}
-		d.observeAction(o.Action)
-		d.work.Go(func() { d.runAction(o.Plan, o.Action, o.First) })
-	}
-	return nil
 }

@@ -19,6 +19,9 @@ import (
 type Ports struct {
 	Host    pipeline.Host
 	Mover   pipeline.Mover
+	Custody pipeline.Custody
+	Adopter pipeline.Adopter
+	Runner  pipeline.Runner
 	Sensor  pipeline.Sensor
 	Files   pipeline.Files
 	Journal pipeline.Journal
@@ -44,10 +47,14 @@ type Deck struct {
 	seen    map[string]map[int]pipeline.LaunchSeen // by stage and rank
 	exits   map[string]pipeline.Exit               // the last one of each worker, as far as this agent saw it
 	plans   map[string]*heldPlan
+	looks   map[string]*filesLook // by what they look at
 	actions map[string]pipeline.Action
-	order   []string // action ids, oldest first
-	holder  string   // id of the action that holds the lease
-	holding string   // what it does and for whom, in words
+	cleared map[string]cleared                 // by action: what it may take
+	cancels map[string]context.CancelCauseFunc // by running action
+	parked  map[string]engine.Open             // interrupted actions that wait for the operator
+	order   []string                           // action ids, oldest first
+	holder  string                             // id of the action that holds the lease
+	holding string                             // what it does and for whom, in words
 	changed chan struct{}
 
 	moverMu  sync.Mutex
@@ -73,7 +80,11 @@ func New(sp *spec.Spec, node spec.Node, info pipeline.AgentInfo, p Ports) (*Deck
 		seen:    map[string]map[int]pipeline.LaunchSeen{},
 		exits:   map[string]pipeline.Exit{},
 		plans:   map[string]*heldPlan{},
+		looks:   map[string]*filesLook{},
 		actions: map[string]pipeline.Action{},
+		cleared: map[string]cleared{},
+		cancels: map[string]context.CancelCauseFunc{},
+		parked:  map[string]engine.Open{},
 		changed: make(chan struct{}),
 		ready:   make(chan struct{}),
 		kick:    make(chan struct{}, 1),
@@ -107,7 +118,7 @@ func (d *Deck) Run(ctx context.Context) error {
 	}
 	d.readProgress()
 	close(d.ready)
-	loops := []func(context.Context){d.superviseLoop, d.sensorLoop, d.moverLoop, d.progressLoop}
+	loops := []func(context.Context){d.superviseLoop, d.sensorLoop, d.moverLoop, d.progressLoop, d.purgeLoop}
 	for _, loop := range loops {
 		d.work.Go(func() { loop(ctx) })
 	}

@@ -296,6 +296,9 @@ type world struct {
 	sensor  *fakeSensor
 	files   *memFiles
 	journal *memJournal
+	custody *fakeCustody
+	adopter *fakeAdopter
+	runner  *fakeRunner
 	ids     int
 }
 
@@ -323,9 +326,13 @@ func newWorld(t *testing.T, workers string, gpus int) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	host := &fakeHost{now: time.Now, procs: map[string]*pipeline.LaunchSeen{}}
 	return &world{
 		sp:      sp,
-		host:    &fakeHost{now: time.Now, procs: map[string]*pipeline.LaunchSeen{}},
+		host:    host,
+		custody: newFakeCustody(),
+		adopter: &fakeAdopter{host: host},
+		runner:  &fakeRunner{},
 		mover:   &fakeMover{},
 		sensor:  &fakeSensor{now: time.Now, used: make([]int64, gpus)},
 		files:   &memFiles{files: map[string][]byte{}},
@@ -337,7 +344,7 @@ func newWorld(t *testing.T, workers string, gpus int) *world {
 func (w *world) agent(t *testing.T) (*Deck, func()) {
 	t.Helper()
 	d, err := New(w.sp, w.sp.Nodes[0], pipeline.AgentInfo{Instance: "i"}, Ports{
-		Host: w.host, Mover: w.mover, Sensor: w.sensor, Files: w.files, Journal: w.journal, Logs: noLogs{},
+		Host: w.host, Custody: w.custody, Adopter: w.adopter, Runner: w.runner, Mover: w.mover, Sensor: w.sensor, Files: w.files, Journal: w.journal, Logs: noLogs{},
 		Now: time.Now, Jitter: func() float64 { return 0.5 }, NewID: func() string { w.ids++; return strconv.Itoa(w.ids) },
 		Log: slog.New(slog.DiscardHandler),
 	})

@@ -16,6 +16,7 @@ const (
 	progressEvery = time.Second
 	machineEvery  = 2 * time.Second
 	disksEvery    = 5 * time.Second
+	purgeEvery    = 15 * time.Second
 )
 
 // superviseLoop looks at the processes and does what supervision wants.
@@ -116,6 +117,27 @@ func (d *Deck) diskPaths() []string {
 		}
 	}
 	return paths
+}
+
+// purgeLoop removes for good what lay in the trash for its time.
+func (d *Deck) purgeLoop(ctx context.Context) {
+	every(ctx, purgeEvery, func() {
+		list, err := d.p.Custody.Trashes(ctx)
+		if err != nil {
+			d.notice(pipeline.Warn, "agent", "cannot look at the trash: %v", err)
+			return
+		}
+		for _, t := range list {
+			if t.Quarantine || t.Left > 0 {
+				continue
+			}
+			if err := d.p.Custody.Purge(ctx, t.Action); err != nil {
+				d.notice(pipeline.Warn, "agent", "cannot purge the trash of action %s: %v", t.Action, err)
+				continue
+			}
+			d.record("agent", "purged the trash of action %s: %d files, %d bytes", t.Action, t.Files, t.Bytes)
+		}
+	})
 }
 
 func (d *Deck) moverLoop(ctx context.Context) {

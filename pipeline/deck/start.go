@@ -20,7 +20,8 @@ const okayAfter = 2 * time.Second
 // startWorkers wants the workers of one stage running and waits until each is
 // verified alive or has ended with 0. On names the stage for all ranks, or
 // single workers.
-func (d *Deck) startWorkers(ctx context.Context, s pipeline.Step, report func(string)) engine.Outcome {
+func (d *Deck) startWorkers(ctx context.Context, j engine.Job) engine.Outcome {
+	s, report := j.Step, j.Report
 	name, ranks, err := d.stepRanks(s)
 	if err != nil {
 		return failed("%v", err)

@@ -13,22 +13,36 @@ import (
 
 // Do runs one step. Each kind probes first: what already has its effect is
 // verified without being done again.
-func (d *Deck) Do(ctx context.Context, _ pipeline.Plan, s pipeline.Step, report func(string)) engine.Outcome {
-	switch s.Kind {
-	case pipeline.StepStopWorkers:
-		return d.stopWorkers(ctx, s, report)
-	case pipeline.StepStartWorkers:
-		return d.startWorkers(ctx, s, report)
-	case pipeline.StepDoneSet:
-		return d.writeDoneSets(ctx, s)
-	case pipeline.StepSettle:
-		return d.settle(ctx, s, report)
-	case pipeline.StepPause:
-		return d.pauseUploads(ctx, true)
-	case pipeline.StepResume:
-		return d.pauseUploads(ctx, false)
+func (d *Deck) Do(ctx context.Context, j engine.Job) engine.Outcome {
+	do := d.steps()[j.Step.Kind]
+	if do == nil {
+		return failed("this agent does not know the step %q", j.Step.Kind)
 	}
-	return failed("this agent does not know the step %q", s.Kind)
+	return do(ctx, j)
+}
+
+func (d *Deck) steps() map[pipeline.StepKind]func(context.Context, engine.Job) engine.Outcome {
+	return map[pipeline.StepKind]func(context.Context, engine.Job) engine.Outcome{
+		pipeline.StepStopWorkers:  d.stopWorkers,
+		pipeline.StepKillWorkers:  d.killWorkers,
+		pipeline.StepStartWorkers: d.startWorkers,
+		pipeline.StepDoneSet:      d.writeDoneSets,
+		pipeline.StepSettle:       d.settle,
+		pipeline.StepPause:        d.pauseUploads,
+		pipeline.StepResume:       d.resumeUploads,
+		pipeline.StepSuspend:      d.suspend,
+		pipeline.StepRelease:      d.releaseOutputs,
+		pipeline.StepRecount:      d.recount,
+		pipeline.StepTrash:        d.trash,
+		pipeline.StepUntrash:      d.untrash,
+		pipeline.StepQuarantine:   d.quarantine,
+		pipeline.StepLeave:        d.leaveStages,
+		pipeline.StepGPUsFree:     d.gpusFree,
+		pipeline.StepGates:        d.gates,
+		pipeline.StepRecord:       d.writeRecord,
+		pipeline.StepAdopt:        d.adoptProcesses,
+		pipeline.StepReap:         d.reapStrays,
+	}
 }
 
 func failed(format string, args ...any) engine.Outcome {
@@ -44,9 +58,9 @@ func unknown(format string, args ...any) engine.Outcome {
 }
 
 // writeDoneSets writes the done-set of each stage named in the step.
-func (d *Deck) writeDoneSets(ctx context.Context, s pipeline.Step) engine.Outcome {
+func (d *Deck) writeDoneSets(ctx context.Context, j engine.Job) engine.Outcome {
 	text := ""
-	for _, name := range s.On {
+	for _, name := range j.Step.On {
 		st := d.sp.Stage(name)
 		if st == nil {
 			return failed("the spec has no stage %q", name)
@@ -63,7 +77,15 @@ func (d *Deck) writeDoneSets(ctx context.Context, s pipeline.Step) engine.Outcom
 	return verified("%s", text)
 }
 
-func (d *Deck) pauseUploads(ctx context.Context, on bool) engine.Outcome {
+func (d *Deck) pauseUploads(ctx context.Context, _ engine.Job) engine.Outcome {
+	return d.holdUploads(ctx, true)
+}
+
+func (d *Deck) resumeUploads(ctx context.Context, _ engine.Job) engine.Outcome {
+	return d.holdUploads(ctx, false)
+}
+
+func (d *Deck) holdUploads(ctx context.Context, on bool) engine.Outcome {
 	if err := d.p.Mover.Pause(ctx, on); err != nil {
 		return failed("%v", err)
 	}
@@ -84,7 +106,8 @@ const (
 // settle waits until every complete file of the outputs is stored. As long as
 // anything is on its way it has no deadline: a console that goes away leaves it
 // running.
-func (d *Deck) settle(ctx context.Context, s pipeline.Step, report func(string)) engine.Outcome {
+func (d *Deck) settle(ctx context.Context, j engine.Job) engine.Outcome {
+	s, report := j.Step, j.Report
 	if err := d.activateOutputs(ctx, s.On); err != nil {
 		return failed("%v", err)
 	}

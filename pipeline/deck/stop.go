@@ -29,20 +29,12 @@ type stopping struct {
 
 // stopWorkers drains workers with a signal to each leader, escalates to the
 // whole set after the grace, and proves by fresh observation that all is gone.
-func (d *Deck) stopWorkers(ctx context.Context, s pipeline.Step, report func(string)) engine.Outcome {
-	name, ranks, err := d.stepRanks(s)
-	if err != nil {
-		return failed("%v", err)
+func (d *Deck) stopWorkers(ctx context.Context, j engine.Job) engine.Outcome {
+	stop, whole, out := d.stopOf(j)
+	if out != nil {
+		return *out
 	}
-	st := d.sp.Stage(name)
-	if st == nil {
-		return failed("the spec has no stage %q", name)
-	}
-	stop := stopping{st: st, ranks: ranks, report: report}
-	if ranks == nil {
-		stop.ranks = d.knownRanks(name)
-	}
-	since, err := d.wantStopped(stop, ranks == nil)
+	since, err := d.wantStopped(stop, whole)
 	if err != nil {
 		return failed("%v", err)
 	}

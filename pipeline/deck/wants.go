@@ -124,6 +124,12 @@ func (w *wantStore) baseline(uuid string) *int64 {
 	return nil
 }
 
+func (w *wantStore) baselines() map[string]int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.data.Baseline)
+}
+
 func (w *wantStore) write(next wantFile) error {
 	raw, err := json.MarshalIndent(next, "", " ")
 	if err != nil {

@@ -5,6 +5,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -13,10 +14,17 @@ import (
 )
 
 // Executor does one step. It must be idempotent by probing first: a step that
-// already has its effect is verified without being done again. report gives
-// progress in words.
+// already has its effect is verified without being done again.
 type Executor interface {
-	Do(ctx context.Context, p pipeline.Plan, s pipeline.Step, report func(string)) Outcome
+	Do(ctx context.Context, j Job) Outcome
+}
+
+// Job is one step of an action under way.
+type Job struct {
+	Action string
+	Plan   pipeline.Plan
+	Step   pipeline.Step
+	Report func(string) // progress in words
 }
 
 // Outcome is what came of a step. The zero value is not a success.
@@ -78,6 +86,10 @@ func (e *Engine) Run(ctx context.Context, p pipeline.Plan, a pipeline.Action, fi
 	result := pipeline.Verified
 	for i := first; i < len(p.Steps); i++ {
 		out := e.step(ctx, p, &a, i)
+		if by, taken := takenOver(ctx); taken {
+			return e.End(a, pipeline.Unverified, fmt.Sprintf("step %d of %d, %s: taken over by %s; what it had done so far: %s",
+				i+1, len(p.Steps), p.Steps[i].Kind, by, orNothing(out.Text)))
+		}
 		if ctx.Err() != nil {
 			// The agent is ending. Without an end record the next one goes on here.
 			return a
@@ -90,8 +102,19 @@ func (e *Engine) Run(ctx context.Context, p pipeline.Plan, a pipeline.Action, fi
 		a.Reason = &reason
 		break
 	}
+	return e.end(a, result)
+}
+
+// End ends an action where it stands, with the reason.
+func (e *Engine) End(a pipeline.Action, result pipeline.Verdict, reason string) pipeline.Action {
+	a = copyAction(a)
+	a.Reason = &reason
+	return e.end(a, result)
+}
+
+func (e *Engine) end(a pipeline.Action, result pipeline.Verdict) pipeline.Action {
 	end := e.Now()
-	a.Result, a.EndedAt = result, &end
+	a.Result, a.EndedAt, a.Waits = result, &end, false
 	text := string(a.Result)
 	if a.Reason != nil {
 		text += ": " + *a.Reason
@@ -106,6 +129,28 @@ func (e *Engine) Run(ctx context.Context, p pipeline.Plan, a pipeline.Action, fi
 	return a
 }
 
+// TakenOver is the cause with which a context ends that another operator took
+// the lease from.
+type TakenOver struct{ By string }
+
+// Error says who took over.
+func (t TakenOver) Error() string { return "taken over by " + t.By }
+
+func takenOver(ctx context.Context) (string, bool) {
+	var t TakenOver
+	if errors.As(context.Cause(ctx), &t) {
+		return t.By, true
+	}
+	return "", false
+}
+
+func orNothing(text string) string {
+	if text == "" {
+		return "not known"
+	}
+	return text
+}
+
 // step runs one step between its two journal records.
 func (e *Engine) step(ctx context.Context, p pipeline.Plan, a *pipeline.Action, i int) Outcome {
 	s, res := p.Steps[i], &a.Steps[i]
@@ -117,10 +162,10 @@ func (e *Engine) step(ctx context.Context, p pipeline.Plan, a *pipeline.Action, 
 		return e.close(a, i, Outcome{Result: pipeline.ActionFailed, Text: fmt.Sprintf("cannot journal the step, so it was not begun: %v", err)})
 	}
 	e.Observe(copyAction(*a))
-	out := e.Exec.Do(ctx, p, s, func(text string) {
+	out := e.Exec.Do(ctx, Job{Action: a.ID, Plan: p, Step: s, Report: func(text string) {
 		res.Text = text
 		e.Observe(copyAction(*a))
-	})
+	}})
 	if ctx.Err() != nil {
 		return out
 	}

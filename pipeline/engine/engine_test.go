@@ -51,9 +51,10 @@ type scripted struct {
 	during   func(n int)
 }
 
-func (s *scripted) Do(_ context.Context, _ pipeline.Plan, st pipeline.Step, report func(string)) Outcome {
+func (s *scripted) Do(_ context.Context, j Job) Outcome {
+	st := j.Step
 	s.did = append(s.did, st.N)
-	report("working")
+	j.Report("working")
 	if s.during != nil {
 		s.during(st.N)
 	}

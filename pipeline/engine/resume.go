@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"pipedeck/pipeline"
 )
@@ -11,7 +12,8 @@ import (
 type Open struct {
 	Plan   pipeline.Plan
 	Action pipeline.Action
-	First  int // index of the first step without a verified record
+	First  int       // index of the first step without a verified record
+	Last   time.Time // of its newest record
 }
 
 // Unfinished finds the actions that began and have no end in the journal,
@@ -56,6 +58,7 @@ func reopen(r pipeline.JournalRecord) (*Open, error) {
 		ID: r.Action, Plan: r.Plan, Verb: o.Plan.Action, Target: o.Plan.Target, By: r.By,
 		Result: pipeline.Running, BeganAt: r.At, Steps: []pipeline.StepResult{},
 	}
+	o.Last = r.At
 	for _, s := range o.Plan.Steps {
 		o.Action.Steps = append(o.Action.Steps, pipeline.StepResult{N: s.N, Kind: s.Kind, Checks: []pipeline.Check{}})
 	}
@@ -64,6 +67,7 @@ func reopen(r pipeline.JournalRecord) (*Open, error) {
 
 // note takes a step's record: verified steps are not done again.
 func (o *Open) note(r pipeline.JournalRecord) {
+	o.Last = r.At
 	for i := range o.Action.Steps {
 		s := &o.Action.Steps[i]
 		if s.N != r.Step {

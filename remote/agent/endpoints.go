@@ -30,6 +30,9 @@ func (s *server) endpoints() []endpoint {
 		{method: "GET", path: wire.PathLog, call: s.getLog},
 		{method: "GET", path: wire.PathFailures, call: s.getFailures},
 		{method: "GET", path: wire.PathWorker, call: s.getWorker},
+		{method: "GET", path: wire.PathPlanned + "{id}/files", call: s.getPlanFiles},
+		{method: "GET", path: wire.PathStrange, call: s.getStrangers},
+		{method: "POST", path: wire.PathResolve, mutates: true, call: s.postResolve},
 		{method: "POST", path: wire.PathRetry, mutates: true, call: s.postRetry},
 		{method: "POST", path: wire.PathStop, mutates: true, call: s.postStop, after: s.beginStop},
 	}
@@ -134,6 +137,38 @@ func (s *server) getFailures(ctx context.Context, _ *request) (any, error) {
 
 func (s *server) getWorker(ctx context.Context, r *request) (any, error) {
 	return s.deck.Describe(ctx, r.URL.Query().Get("worker"))
+}
+
+func (s *server) getPlanFiles(ctx context.Context, r *request) (any, error) {
+	offset, err := r.number("offset")
+	if err != nil {
+		return nil, err
+	}
+	limit, err := r.number("limit")
+	if err != nil {
+		return nil, err
+	}
+	return s.deck.PlanFiles(ctx, r.PathValue("id"), int(offset), int(limit))
+}
+
+func (s *server) getStrangers(ctx context.Context, r *request) (any, error) {
+	var pids []int
+	for _, text := range r.URL.Query()["pid"] {
+		pid, err := strconv.Atoi(text)
+		if err != nil || pid <= 1 {
+			return nil, badParameter("pid", text)
+		}
+		pids = append(pids, pid)
+	}
+	return s.deck.Strangers(ctx, pids)
+}
+
+func (s *server) postResolve(ctx context.Context, r *request) (any, error) {
+	var req pipeline.Resolve
+	if err := r.decode(&req); err != nil {
+		return nil, err
+	}
+	return s.deck.Resolve(ctx, req)
 }
 
 func (s *server) postRetry(ctx context.Context, _ *request) (any, error) {

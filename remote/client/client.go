@@ -191,6 +191,32 @@ func (c *Client) Describe(ctx context.Context, worker string) (pipeline.WorkerDe
 	return detail, err
 }
 
+// PlanFiles implements pipeline.Deck.
+func (c *Client) PlanFiles(ctx context.Context, plan string, offset, limit int) (pipeline.PlanFiles, error) {
+	var page pipeline.PlanFiles
+	query := url.Values{"offset": {strconv.Itoa(offset)}, "limit": {strconv.Itoa(limit)}}
+	err := c.get(ctx, quick, wire.PathPlanned+url.PathEscape(plan)+"/files", query, &page)
+	return page, err
+}
+
+// Strangers implements pipeline.Deck.
+func (c *Client) Strangers(ctx context.Context, pids []int) ([]pipeline.Stranger, error) {
+	var list []pipeline.Stranger
+	query := url.Values{}
+	for _, pid := range pids {
+		query.Add("pid", strconv.Itoa(pid))
+	}
+	err := c.get(ctx, slow, wire.PathStrange, query, &list)
+	return list, err
+}
+
+// Resolve implements pipeline.Deck.
+func (c *Client) Resolve(ctx context.Context, req pipeline.Resolve) (pipeline.Action, error) {
+	var action pipeline.Action
+	err := c.post(ctx, slow, wire.PathResolve, rand.Text(), req, &action)
+	return action, err
+}
+
 // Stop tells agent and keeper to end; workers live on. It returns when the
 // agent does not answer any more, or with ctx; End also waits for the processes.
 func (c *Client) Stop(ctx context.Context) error {

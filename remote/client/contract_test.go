@@ -41,9 +41,14 @@ var deckCalls = map[string]func(ctx context.Context, d pipeline.Deck) (any, erro
 	"log before": func(ctx context.Context, d pipeline.Deck) (any, error) {
 		return d.Log(ctx, pipeline.LogRequest{Worker: "extract/0", Before: pipeline.LogEnd, Lines: true})
 	},
-	"failures": func(ctx context.Context, d pipeline.Deck) (any, error) { return d.Failures(ctx) },
-	"describe": func(ctx context.Context, d pipeline.Deck) (any, error) { return d.Describe(ctx, "extract/0 ü") },
-	"retry":    func(ctx context.Context, d pipeline.Deck) (any, error) { return nil, d.Retry(ctx) },
+	"failures":   func(ctx context.Context, d pipeline.Deck) (any, error) { return d.Failures(ctx) },
+	"describe":   func(ctx context.Context, d pipeline.Deck) (any, error) { return d.Describe(ctx, "extract/0 ü") },
+	"plan files": func(ctx context.Context, d pipeline.Deck) (any, error) { return d.PlanFiles(ctx, "p-1 ü", 3, 20) },
+	"strangers":  func(ctx context.Context, d pipeline.Deck) (any, error) { return d.Strangers(ctx, []int{7, 8}) },
+	"resolve": func(ctx context.Context, d pipeline.Deck) (any, error) {
+		return d.Resolve(ctx, pipeline.Resolve{Action: "a-1", How: pipeline.ResolveAbandon, By: "ann"})
+	},
+	"retry": func(ctx context.Context, d pipeline.Deck) (any, error) { return nil, d.Retry(ctx) },
 }
 
 func TestClientAnswersAsTheDeckDoes(t *testing.T) {

@@ -89,6 +89,18 @@ func (f *fakeDeck) Describe(_ context.Context, worker string) (pipeline.WorkerDe
 	return pipeline.WorkerDetail{ID: worker, Command: []string{"python3"}}, f.err()
 }
 
+func (f *fakeDeck) PlanFiles(_ context.Context, plan string, offset, limit int) (pipeline.PlanFiles, error) {
+	return pipeline.PlanFiles{Plan: plan, Offset: int64(offset), Total: int64(limit), Files: []pipeline.ListedFile{{Root: "/w", Path: "a", Class: pipeline.ClassMissing}}}, f.err()
+}
+
+func (f *fakeDeck) Strangers(_ context.Context, pids []int) ([]pipeline.Stranger, error) {
+	return []pipeline.Stranger{{PID: len(pids), Argv: []string{"python3"}, GPUMem: -1}}, f.err()
+}
+
+func (f *fakeDeck) Resolve(_ context.Context, req pipeline.Resolve) (pipeline.Action, error) {
+	return pipeline.Action{ID: req.Action, By: req.By, Steps: []pipeline.StepResult{}}, f.err()
+}
+
 func (f *fakeDeck) Retry(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

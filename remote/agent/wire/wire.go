@@ -45,6 +45,9 @@ const (
 	PathRetry    = "/v1/retry"
 	PathFailures = "/v1/failures"
 	PathWorker   = "/v1/worker"
+	PathPlanned  = "/v1/plans/" // followed by the plan's id
+	PathResolve  = "/v1/resolve"
+	PathStrange  = "/v1/strangers"
 	PathStop     = "/v1/stop"
 )
 

@@ -1,0 +1,107 @@
+package deck
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"pipedeck/pipeline"
+)
+
+const (
+	afterEvery = time.Second
+	// afterPatience is how long beyond the loading time a start is watched.
+	afterPatience = 10 * time.Minute
+	probePatience = 30 * time.Second
+)
+
+// watchStart fills in the after-start checks of an action that started
+// workers, until each is decided, the stage is acted on again, or time is up.
+func (d *Deck) watchStart(p pipeline.Plan, a pipeline.Action) {
+	i := slices.IndexFunc(p.Steps, func(s pipeline.Step) bool {
+		return s.Kind == pipeline.StepStartWorkers || s.Kind == pipeline.StepAdopt
+	})
+	if i < 0 || len(p.Steps[i].On) == 0 {
+		return
+	}
+	name, _, _ := strings.Cut(p.Steps[i].On[0], "/")
+	w := pipeline.StartWatch{
+		Stage: d.sp.Stage(name), Since: a.BeganAt, Verified: d.verifiedOf(name),
+		Store: pipeline.Check{Name: "store probe", Result: pipeline.Running, Observed: "writing, reading back and deleting a small object"},
+	}
+	if w.Stage == nil {
+		return
+	}
+	d.work.Go(func() {
+		ctx, cancel := context.WithTimeout(d.life, w.Stage.Workers.LoadingTimeout+afterPatience)
+		defer cancel()
+		probed := make(chan pipeline.Check, 1)
+		d.work.Go(func() { probed <- d.probeStore(ctx) })
+		d.watch(ctx, a, w, probed)
+	})
+}
+
+func (d *Deck) watch(ctx context.Context, a pipeline.Action, w pipeline.StartWatch, probed <-chan pipeline.Check) {
+	tick := time.NewTicker(afterEvery)
+	defer tick.Stop()
+	for {
+		snap, err := d.Snapshot(ctx)
+		if err == nil {
+			a.After = pipeline.AfterStart(snap, w)
+			if !d.noteAfter(a) || !pipeline.Pending(a.After) {
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case c := <-probed:
+			w.Store = c
+		case <-tick.C:
+		}
+	}
+}
+
+// noteAfter shows the newest checks; false: a later action made them moot.
+func (d *Deck) noteAfter(a pipeline.Action) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, known := d.actions[a.ID]; !known {
+		return false
+	}
+	d.actions[a.ID] = a
+	d.wakeLocked()
+	stage, _, _ := strings.Cut(a.Target, "/")
+	for _, id := range d.order[slices.Index(d.order, a.ID)+1:] {
+		if later, _, _ := strings.Cut(d.actions[id].Target, "/"); later == stage {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *Deck) verifiedOf(stage string) int64 {
+	var n int64
+	for _, o := range d.p.Mover.Outputs().Outputs {
+		if o.Stage != stage {
+			continue
+		}
+		if o.VerifiedFiles == nil {
+			return -1
+		}
+		n += *o.VerifiedFiles
+	}
+	return n
+}
+
+func (d *Deck) probeStore(ctx context.Context) pipeline.Check {
+	bounded, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	c := pipeline.Check{Name: "store probe", Result: pipeline.Verified, Observed: "written, read back, deleted"}
+	if err := d.p.Custody.ProbeStore(bounded); err != nil {
+		c.Result, c.Observed = pipeline.ActionFailed, pipeline.Clean(err.Error())
+	}
+	c.At = d.p.Now()
+	return c
+}

@@ -1,0 +1,181 @@
+package deck
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"pipedeck/pipeline"
+	"pipedeck/pipeline/engine"
+	"pipedeck/pipeline/spec"
+)
+
+// killWorkers is a stop without a grace: SIGKILL to the whole recorded set,
+// then the same proof.
+func (d *Deck) killWorkers(ctx context.Context, j engine.Job) engine.Outcome {
+	stop, whole, out := d.stopOf(j)
+	if out != nil {
+		return *out
+	}
+	if _, err := d.wantStopped(stop, whole); err != nil {
+		return failed("%v", err)
+	}
+	if len(stop.ranks) == 0 {
+		return verified("no worker was ever started")
+	}
+	for rank, l := range d.left(stop) {
+		if _, err := d.p.Host.Signal(ctx, l.ID, "SIGKILL", pipeline.ToSet); err != nil {
+			d.notice(pipeline.Error, workerID(stop.st.Name, rank), "cannot send SIGKILL: %v", err)
+		}
+	}
+	if err := d.awaitGone(ctx, stop, d.p.Now().Add(termPatience), "SIGKILL sent"); err != nil {
+		return unknown("%v", err)
+	}
+	if err := d.escalate(ctx, stop); err != nil {
+		return unknown("%v", err)
+	}
+	return d.proveStopped(ctx, stop)
+}
+
+// stopOf resolves whom a stop or kill is for.
+func (d *Deck) stopOf(j engine.Job) (stop stopping, whole bool, out *engine.Outcome) {
+	name, ranks, err := d.stepRanks(j.Step)
+	if err != nil {
+		return stop, false, new(failed("%v", err))
+	}
+	st := d.sp.Stage(name)
+	if st == nil {
+		return stop, false, new(failed("the spec has no stage %q", name))
+	}
+	stop = stopping{st: st, ranks: ranks, report: j.Report}
+	if ranks == nil {
+		stop.ranks = d.knownRanks(name)
+	}
+	return stop, ranks == nil, nil
+}
+
+// adoptProcesses records processes that were started by hand as the workers of
+// a stage; from then on they are supervised like any other.
+func (d *Deck) adoptProcesses(ctx context.Context, j engine.Job) engine.Outcome {
+	name, _, err := d.stepRanks(j.Step)
+	if err != nil {
+		return failed("%v", err)
+	}
+	st := d.sp.Stage(name)
+	if st == nil {
+		return failed("the spec has no stage %q", name)
+	}
+	pids := j.Plan.Intent.PIDs
+	found, err := d.p.Adopter.Strangers(ctx, pids)
+	if err != nil {
+		return asReason(err)
+	}
+	world := len(pids)
+	if placed, err := d.place(ctx, st); err == nil {
+		world = max(world, len(placed))
+	}
+	for rank, pid := range pids {
+		if out := d.adoptOne(ctx, st, rank, world, pid, found); out != nil {
+			return *out
+		}
+	}
+	if err := d.p.Mover.Activate(ctx, name); err != nil {
+		return asReason(err)
+	}
+	if err := d.wantAdopted(st, len(pids), world); err != nil {
+		return failed("%v", err)
+	}
+	d.nudge()
+	return d.awaitStarted(ctx, st, ranksTo(len(pids)), j.Step, j.Report)
+}
+
+func ranksTo(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// adoptOne takes over one process, unless an interrupted adoption did already.
+func (d *Deck) adoptOne(ctx context.Context, st *spec.Stage, rank, world, pid int, found []pipeline.Stranger) *engine.Outcome {
+	if l, ok := d.seenAll()[st.Name][rank]; ok && l.State == pipeline.ProcRunning && l.PID == pid {
+		return nil
+	}
+	i := slices.IndexFunc(found, func(s pipeline.Stranger) bool { return s.PID == pid })
+	if i < 0 {
+		return new(failed("process %d is not there any more; nothing was done to the others", pid))
+	}
+	w := d.wants.stage(st.Name).Workers[rank]
+	id := st.Name + "-" + strconv.Itoa(rank) + "-" + strconv.Itoa(w.Launches+1)
+	err := d.wants.change(st.Name, func(s *pipeline.StageWant) {
+		s.Workers[rank] = pipeline.WorkerWant{Launch: id, Launches: w.Launches + 1, GPUs: d.refsOf(found[i]), Stopping: true}
+	})
+	if err != nil {
+		return new(failed("%v", err))
+	}
+	req := pipeline.Launch{
+		ID: id, Deck: d.sp.Deck, Run: d.sp.Run, Stage: st.Name, Rank: rank, World: world,
+		Argv: found[i].Argv, Dir: found[i].Dir, GPUs: d.refsOf(found[i]), Log: d.logPath(st.Name, rank),
+	}
+	if err := d.p.Adopter.Adopt(ctx, req, found[i]); err != nil {
+		return new(asReason(err))
+	}
+	d.record("worker", "adopted pid %d of %s as %s: %s", pid, found[i].User, workerID(st.Name, rank), strings.Join(found[i].Argv, " "))
+	return nil
+}
+
+func (d *Deck) refsOf(s pipeline.Stranger) []pipeline.GPURef {
+	var out []pipeline.GPURef
+	d.mu.Lock()
+	snap := d.world.Snapshot(d.p.Now())
+	d.mu.Unlock()
+	for _, n := range snap.Nodes {
+		for _, g := range n.GPUs {
+			if slices.Contains(s.GPUs, g.UUID) {
+				out = append(out, pipeline.GPURef{Index: g.Index, UUID: g.UUID})
+			}
+		}
+	}
+	return out
+}
+
+func (d *Deck) wantAdopted(st *spec.Stage, n, world int) error {
+	now := d.p.Now()
+	err := d.wants.change(st.Name, func(s *pipeline.StageWant) {
+		s.Want, s.World, s.Since = pipeline.WantRunning, world, now
+		for rank := range world {
+			w := s.Workers[rank]
+			w.Stopping = rank >= n
+			s.Workers[rank] = w
+		}
+	})
+	d.fold(pipeline.WantsReading{At: now, Stages: d.wants.stages()})
+	return err
+}
+
+// reapStrays ends processes that carry this deck's run id and belong to no
+// worker.
+func (d *Deck) reapStrays(ctx context.Context, j engine.Job) engine.Outcome {
+	pids := j.Plan.Intent.PIDs
+	found, err := d.p.Adopter.Strangers(ctx, pids)
+	if err != nil {
+		return asReason(err)
+	}
+	var left []string
+	for _, s := range found {
+		rest, err := d.p.Adopter.Reap(ctx, s)
+		if err != nil {
+			return asReason(err)
+		}
+		for _, p := range rest {
+			left = append(left, fmt.Sprintf("pid %d (%s) of %s in state %s", p.PID, pipeline.Clean(p.Comm), p.User, p.State))
+		}
+	}
+	if len(left) > 0 {
+		return failed("still there: %s", strings.Join(left, "; "))
+	}
+	return verified("%d of %d were there and are gone", len(found), len(pids))
+}
