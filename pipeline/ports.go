@@ -305,7 +305,7 @@ type OutputReading struct {
 	ProducedTotalBytes int64 // complete files first seen by this agent process, monotonic, for rates
 	Coverage           *CoverageCounts
 	IDs                *IDSpread // nil where the spec names no ids
-	DoneIDs            *int64 // distinct ids stored or locally complete (files, without id)
+	DoneIDs            *int64    // distinct ids stored or locally complete (files, without id)
 	NewestOutputAt     *time.Time
 	ByRank             map[int]RankFiles // where the path tells the rank; else empty
 	Settled            bool              // every complete local file is stored, nothing is queued or in flight

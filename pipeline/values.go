@@ -63,6 +63,12 @@ func age(now, at time.Time) *float64 {
 	return new(max(0, math.Round(now.Sub(at).Seconds()*1000)/1000))
 }
 
+// HumanBytes writes a size in decimal units.
+func HumanBytes(n int64) string { return humanBytes(n) }
+
+// HumanTime writes a duration in words, coarser the longer it is.
+func HumanTime(d time.Duration) string { return humanTime(d) }
+
 // humanBytes is a size for a sentence: decimal units, one digit.
 func humanBytes(n int64) string {
 	f, unit := float64(n), 0

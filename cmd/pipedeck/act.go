@@ -23,61 +23,46 @@ type act struct {
 	verb    pipeline.Verb
 	target  string // "" none, else the word in the usage line
 	short   string
+	long    string
 	example string
 	outputs bool // targets are outputs
+	options []option
+	noArg   bool // the target may be missing
 }
-
-var (
-	startAct = act{
-		verb: pipeline.VerbStart, target: "STAGE|WORKER", short: "Start a stage's workers",
-		example: "  pipedeck start extract\n  pipedeck start extract/2      one worker",
-	}
-	stopAct = act{
-		verb: pipeline.VerbStop, target: "STAGE|WORKER", short: "Drain and stop workers, proven gone",
-		example: "  pipedeck stop extract         asks for the deck's name\n  pipedeck stop extract --confirm my-deck",
-	}
-	restartAct = act{
-		verb: pipeline.VerbRestart, target: "STAGE|WORKER", short: "Stop workers and start them again",
-		example: "  pipedeck restart extract/2    asks for y\n  pipedeck restart extract",
-	}
-	settleAct = act{
-		verb: pipeline.VerbSettle, target: "OUTPUT", short: "Upload and verify every complete file of an output", outputs: true,
-		example: "  pipedeck settle extract/hidden_states",
-	}
-	pauseAct = act{
-		verb: pipeline.VerbPause, short: "Hold all uploads; workers go on",
-		example: "  pipedeck pause",
-	}
-	resumeAct = act{
-		verb: pipeline.VerbResume, short: "Let uploads go on",
-		example: "  pipedeck resume",
-	}
-	pushAct = act{
-		verb: pipeline.VerbPush, short: "Upload and prove the artifacts now",
-		example: "  pipedeck artifacts push",
-	}
-)
 
 func (a *app) actCommand(x act) *cobra.Command {
 	use, args := string(x.verb), cobra.NoArgs
-	if x.target != "" {
+	switch {
+	case x.noArg:
+		use, args = use+" ["+x.target+"]", cobra.MaximumNArgs(1)
+	case x.target != "":
 		use, args = use+" "+x.target, cobra.ExactArgs(1)
 	}
 	var confirm string
+	var dry bool
+	var o intentFlags
 	cmd := &cobra.Command{
-		Use: use, Short: x.short, Args: args, Example: x.example,
+		Use: use, Short: x.short, Long: x.long, Args: args, Example: x.example,
 		ValidArgsFunction: a.completeTargets(x),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in := pipeline.Intent{Verb: x.verb}
-			if len(args) > 0 {
-				in.Target = args[0]
+			in, err := o.intent(x.verb, args)
+			if err != nil {
+				return err
 			}
 			return a.toAct(cmd.Context(), in.Verb, func(c *client.Client) error {
-				return a.act(cmd.Context(), c, in, confirm)
+				if len(in.PIDs) == 0 && (in.Verb == pipeline.VerbAdopt || in.Verb == pipeline.VerbReap) {
+					return a.candidates(cmd.Context(), c, in.Verb)
+				}
+				if dry {
+					return a.showPlan(cmd.Context(), c, in)
+				}
+				return a.act(cmd.Context(), c, in, confirm, o.wait)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&confirm, "confirm", "", "the confirmation text, for scripts")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show the plan and change nothing")
+	o.add(cmd, x.options)
 	return cmd
 }
 
@@ -88,8 +73,8 @@ func (a *app) artifactsCommand() *cobra.Command {
 }
 
 // act plans an intent, gets its confirmation, applies it and follows it.
-func (a *app) act(ctx context.Context, c *client.Client, in pipeline.Intent, confirm string) error {
-	p, err := c.Plan(ctx, in)
+func (a *app) act(ctx context.Context, c *client.Client, in pipeline.Intent, confirm string, wait bool) error {
+	p, err := a.plan(ctx, c, in)
 	if err != nil {
 		return err
 	}
@@ -99,16 +84,35 @@ func (a *app) act(ctx context.Context, c *client.Client, in pipeline.Intent, con
 			return err
 		}
 	}
-	return a.apply(ctx, c, p.ID, confirm)
+	return a.apply(ctx, c, p.ID, confirm, wait)
+}
+
+// plan asks for a plan until what it would lose is known, saying how far that
+// is.
+func (a *app) plan(ctx context.Context, c *client.Client, in pipeline.Intent) (pipeline.Plan, error) {
+	for {
+		p, err := c.Plan(ctx, in)
+		if err != nil || p.Checking == nil {
+			return p, err
+		}
+		if p.Checking.Total > 0 {
+			a.say("comparing local files with the store: %d of %d", p.Checking.Done, p.Checking.Total)
+		} else {
+			a.say("comparing local files with the store: %d so far", p.Checking.Done)
+		}
+	}
 }
 
 // apply starts a plan and follows it to its end.
-func (a *app) apply(ctx context.Context, c *client.Client, plan, confirm string) error {
+func (a *app) apply(ctx context.Context, c *client.Client, plan, confirm string, wait bool) error {
 	act, err := c.Apply(ctx, pipeline.ApplyRequest{Plan: plan, Confirm: confirm, By: operator()})
 	if err != nil {
 		return err
 	}
 	act, err = a.follow(ctx, c, act)
+	if err == nil && wait && act.Result == pipeline.Verified {
+		act, err = a.followAfter(ctx, c, act)
+	}
 	if err != nil {
 		return err
 	}
@@ -117,7 +121,48 @@ func (a *app) apply(ctx context.Context, c *client.Client, plan, confirm string)
 			return err
 		}
 	}
-	return a.withLog(ctx, c, a.outcome(act), act.Target)
+	if err := a.withLog(ctx, c, a.outcome(act), act.Target); err != nil {
+		return err
+	}
+	if wait {
+		return afterOutcome(act)
+	}
+	return nil
+}
+
+// followAfter reports the after-start checks as they are decided.
+func (a *app) followAfter(ctx context.Context, c *client.Client, act pipeline.Action) (pipeline.Action, error) {
+	last := map[string]string{}
+	for {
+		next, err := a.nextNews(ctx, c, act.ID)
+		if err != nil {
+			return act, err
+		}
+		act = next
+		for _, k := range act.After {
+			line := fmt.Sprintf("%s: %s, %s", k.Name, k.Result, k.Observed)
+			if last[k.Name] != line {
+				a.say("%s", line)
+				last[k.Name] = line
+			}
+		}
+		if len(act.After) > 0 && !pipeline.Pending(act.After) {
+			return act, nil
+		}
+	}
+}
+
+func afterOutcome(act pipeline.Action) error {
+	for _, k := range act.After {
+		switch k.Result {
+		case pipeline.Verified, pipeline.NotApplicable:
+		case pipeline.ActionFailed:
+			return pipeline.Problemf(pipeline.ProblemFailed, "", "%s %q: after the start, %s failed: %s", act.Verb, act.Target, k.Name, k.Observed)
+		case pipeline.Running, pipeline.Unverified:
+			return pipeline.Problemf(pipeline.ProblemUnreachable, "", "%s %q: after the start, %s is not known: %s", act.Verb, act.Target, k.Name, k.Observed)
+		}
+	}
+	return nil
 }
 
 // withLog adds to a failure where the worker that ended tells why.
@@ -219,6 +264,11 @@ func (a *app) follow(ctx context.Context, c *client.Client, act pipeline.Action)
 		}
 		if act.EndedAt != nil {
 			return act, nil
+		}
+		if act.Waits {
+			return act, &pipeline.Problem{
+				Kind: pipeline.ProblemUnreachable, Text: fmt.Sprintf("%s %q waits: %s", act.Verb, act.Target, reasonOf(act)),
+			}
 		}
 		next, err := a.nextNews(ctx, c, act.ID)
 		if ctx.Err() != nil {

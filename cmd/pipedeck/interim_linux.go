@@ -51,7 +51,9 @@ func (a noAdopter) Strangers(context.Context, []int) ([]pipeline.Stranger, error
 	return nil, a.cannot()
 }
 
-func (a noAdopter) Adopt(context.Context, pipeline.Launch, pipeline.Stranger) error { return a.cannot() }
+func (a noAdopter) Adopt(context.Context, pipeline.Launch, pipeline.Stranger) error {
+	return a.cannot()
+}
 
 func (a noAdopter) Reap(context.Context, pipeline.Stranger) ([]pipeline.Process, error) {
 	return nil, a.cannot()

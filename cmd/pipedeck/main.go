@@ -163,12 +163,13 @@ Exit codes: 0 healthy or done, 1 degraded, 2 failed, 3 unreachable or unknown,
 	root.SetFlagErrorFunc(usageError)
 	root.AddCommand(
 		a.snapshotCommand(), a.checkCommand(), a.demoCommand(),
-		a.actCommand(startAct), a.actCommand(stopAct), a.actCommand(restartAct), a.actCommand(settleAct),
-		a.actCommand(pauseAct), a.actCommand(resumeAct), a.artifactsCommand(),
-		a.planCommand(), a.applyCommand(),
+		a.artifactsCommand(), a.planCommand(), a.applyCommand(), a.actionCommand(),
 		a.coverageCommand(), a.logsCommand(), a.historyCommand(),
 		a.agentCommand(), a.shimCommand(), a.simWorkerCommand(),
 	)
+	for _, x := range acts() {
+		root.AddCommand(a.actCommand(x))
+	}
 	for _, c := range allCommands(root) {
 		a.specFlag(c)
 		c.Args = usageArgs(c.Args)

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,36 +11,38 @@ import (
 )
 
 func (a *app) planCommand() *cobra.Command {
-	return &cobra.Command{
+	var o intentFlags
+	cmd := &cobra.Command{
 		Use:   "plan ACTION [TARGET]",
 		Short: "Make and show a plan; change nothing",
 		Example: `  pipedeck plan stop extract
-  pipedeck plan stop extract --json`,
+  pipedeck plan wipe extract/hidden_states --json`,
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: a.completePlan,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in := pipeline.Intent{Verb: pipeline.Verb(args[0])}
-			if len(args) > 1 {
-				in.Target = args[1]
+			in, err := o.intent(pipeline.Verb(args[0]), args[1:])
+			if err != nil {
+				return err
 			}
 			return a.toAct(cmd.Context(), in.Verb, func(c *client.Client) error {
-				p, err := c.Plan(cmd.Context(), in)
-				if err != nil {
-					return err
-				}
-				if a.flag.json {
-					return a.printJSON(p)
-				}
-				_, err = fmt.Fprint(a.out, planText(p))
-				return err
+				return a.showPlan(cmd.Context(), c, in)
 			})
 		},
 	}
+	o.add(cmd, []option{optAccept, optProvenOnly, optScratch, optFrom, optKeep, optDiscard, optPIDs})
+	return cmd
 }
 
-// planned are the actions that can be planned, by their verb.
-func planned() []act {
-	return []act{startAct, stopAct, restartAct, settleAct, pauseAct, resumeAct, pushAct}
+func (a *app) showPlan(ctx context.Context, c *client.Client, in pipeline.Intent) error {
+	p, err := a.plan(ctx, c, in)
+	if err != nil {
+		return err
+	}
+	if a.flag.json {
+		return a.printJSON(p)
+	}
+	_, err = fmt.Fprint(a.out, planText(p))
+	return err
 }
 
 // completePlan offers the verbs, then the targets of the one given.
@@ -60,6 +62,7 @@ func (a *app) completePlan(cmd *cobra.Command, args []string, part string) ([]st
 
 func (a *app) applyCommand() *cobra.Command {
 	var confirm string
+	var wait bool
 	cmd := &cobra.Command{
 		Use:     "apply PLAN_ID",
 		Short:   "Execute a plan that was made before, once",
@@ -67,35 +70,11 @@ func (a *app) applyCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDeck(cmd.Context(), func(_ specFile, c *client.Client) error {
-				return a.apply(cmd.Context(), c, args[0], confirm)
+				return a.apply(cmd.Context(), c, args[0], confirm, wait)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&confirm, "confirm", "", "the plan's confirmation text")
+	cmd.Flags().BoolVar(&wait, "wait", false, "follow the after-start checks too")
 	return cmd
-}
-
-// planText shows a plan on a plain terminal.
-func planText(p pipeline.Plan) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Plan %s: %s %s of deck %s on %s\n", p.ID, p.Action, p.Target, p.Deck, p.Node)
-	for _, why := range p.Blocked {
-		fmt.Fprintf(&b, "  not possible: %s\n", why)
-	}
-	for _, s := range p.Steps {
-		fmt.Fprintf(&b, "  %d. %s %s\n     proof: %s\n", s.N, s.Kind, strings.Join(s.On, " "), s.Proof)
-	}
-	if len(p.Steps) == 0 && p.Executable {
-		b.WriteString("  nothing to do\n")
-	}
-	l := p.Loss
-	if l.Files > 0 {
-		fmt.Fprintf(&b, "  files touched: %d, of which %d would be lost\n", l.Files, l.LostFiles)
-	} else {
-		b.WriteString("  no file is removed\n")
-	}
-	if p.Confirm != nil {
-		fmt.Fprintf(&b, "  to confirm: %s (until %s)\n", *p.Confirm, p.ExpiresAt.Local().Format("15:04:05"))
-	}
-	return b.String()
 }

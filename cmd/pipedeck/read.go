@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -76,54 +75,6 @@ func coverageCode(rep pipeline.CoverageReport) error {
 		return nil
 	}
 	return exitError(worst)
-}
-
-func (a *app) historyCommand() *cobra.Command {
-	var limit int
-	cmd := &cobra.Command{
-		Use:   "history",
-		Short: "Show the journal of actions",
-		Example: `  pipedeck history
-  pipedeck history --limit 20 --json`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withDeck(cmd.Context(), func(_ specFile, c *client.Client) error {
-				recs, err := c.History(cmd.Context(), limit)
-				if err != nil {
-					return err
-				}
-				return a.printHistory(recs)
-			})
-		},
-	}
-	cmd.Flags().IntVar(&limit, "limit", 0, "only the newest N records")
-	return cmd
-}
-
-func (a *app) printHistory(recs []pipeline.JournalRecord) error {
-	if a.flag.json {
-		if recs == nil {
-			recs = []pipeline.JournalRecord{}
-		}
-		return a.printJSON(struct {
-			Schema  int                      `json:"schema"`
-			Records []pipeline.JournalRecord `json:"records"`
-		}{pipeline.SchemaVersion, recs})
-	}
-	if len(recs) == 0 {
-		a.say("the journal is empty")
-		return nil
-	}
-	var t table
-	t.row("AT", "WHAT", "ACTION", "BY", "TEXT")
-	for _, r := range recs {
-		what := r.Action
-		if r.Step > 0 {
-			what = fmt.Sprintf("%s step %d", r.Action, r.Step)
-		}
-		t.row(r.At.UTC().Format("2006-01-02 15:04:05Z"), r.Kind, dashed(what), dashed(pipeline.Clean(r.By)), pipeline.Clean(r.Text))
-	}
-	return t.print(a.out)
 }
 
 func dashed(s string) string {

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"pipedeck/pipeline"
+	"pipedeck/remote/client"
+)
+
+// historyFilter picks records of the journal.
+type historyFilter struct {
+	action, by string
+	kinds      []string
+	since      time.Duration
+}
+
+// asked is how many records must be read to pick from.
+func (f historyFilter) asked(limit int) int {
+	if f.action == "" && f.by == "" && len(f.kinds) == 0 && f.since == 0 {
+		return limit
+	}
+	return 0
+}
+
+func (f historyFilter) pick(recs []pipeline.JournalRecord, limit int, now time.Time) []pipeline.JournalRecord {
+	out := slices.DeleteFunc(recs, func(r pipeline.JournalRecord) bool {
+		return f.action != "" && r.Action != f.action && r.Plan != f.action ||
+			f.by != "" && !strings.Contains(r.By, f.by) ||
+			len(f.kinds) > 0 && !slices.Contains(f.kinds, r.Kind) ||
+			f.since > 0 && now.Sub(r.At) > f.since
+	})
+	if limit > 0 && len(out) > limit {
+		out = out[len(out)-limit:]
+	}
+	return out
+}
+
+func (a *app) historyCommand() *cobra.Command {
+	var limit int
+	var f historyFilter
+	cmd := &cobra.Command{
+		Use:   "history",
+		Short: "Show the journal of actions",
+		Example: `  pipedeck history
+  pipedeck history --limit 20 --json
+  pipedeck history --action a-7f3a
+  pipedeck history --kind refused,failed --since 24h`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withDeck(cmd.Context(), func(_ specFile, c *client.Client) error {
+				recs, err := c.History(cmd.Context(), f.asked(limit))
+				if err != nil {
+					return err
+				}
+				return a.printHistory(f.pick(recs, limit, time.Now()))
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 0, "only the newest N records")
+	cmd.Flags().StringVar(&f.action, "action", "", "only those of this action or plan")
+	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "only these kinds: begin, intent, verified, failed, unknown, refused, end, worker, agent")
+	cmd.Flags().StringVar(&f.by, "by", "", "only what this operator did (part of the name)")
+	cmd.Flags().DurationVar(&f.since, "since", 0, "only the last stretch of time, such as 24h")
+	return cmd
+}
+
+func (a *app) printHistory(recs []pipeline.JournalRecord) error {
+	if a.flag.json {
+		if recs == nil {
+			recs = []pipeline.JournalRecord{}
+		}
+		return a.printJSON(struct {
+			Schema  int                      `json:"schema"`
+			Records []pipeline.JournalRecord `json:"records"`
+		}{pipeline.SchemaVersion, recs})
+	}
+	if len(recs) == 0 {
+		a.say("the journal is empty")
+		return nil
+	}
+	var t table
+	t.row("AT", "WHAT", "ACTION", "BY", "TEXT")
+	for _, r := range recs {
+		what := r.Action
+		if r.Step > 0 {
+			what = fmt.Sprintf("%s step %d", r.Action, r.Step)
+		}
+		t.row(r.At.UTC().Format("2006-01-02 15:04:05Z"), r.Kind, dashed(what), dashed(pipeline.Clean(r.By)), pipeline.Clean(r.Text))
+	}
+	return t.print(a.out)
+}
