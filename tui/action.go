@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"pipedeck/pipeline"
@@ -11,11 +12,12 @@ import (
 // action belongs to the agent.
 type actionView struct {
 	action pipeline.Action
-	err    string // why the last look failed; the action may still go on
+	then   pipeline.Intent // offered once it is done; may be zero
+	err    string          // why the last look failed; the action may still go on
 	top    int
 }
 
-func (v *actionView) scope() scope { return inView }
+func (v *actionView) scope() scope { return inAction }
 func (v *actionView) scroll(_ *ui, m move, page int) []effect {
 	v.top = m.offset(v.top, 1<<16, page)
 	return nil
@@ -35,16 +37,45 @@ func (m *model) applied(msg appliedMsg) []effect {
 		m.ui.say(plain, fmt.Sprintf("%s uploads: %s, action %s", a.Verb, a.Result, a.ID))
 		return nil
 	}
-	m.ui.open(&actionView{action: a})
+	return m.showAction(a, msg.effect.then)
+}
+
+func (m *model) showAction(a pipeline.Action, then pipeline.Intent) []effect {
+	m.action = a.ID
+	if v, ok := m.ui.top().(*actionView); ok && v.action.ID == a.ID {
+		v.action = a
+	} else {
+		m.ui.open(&actionView{action: a, then: then})
+	}
 	return follow(a)
 }
 
-// follow waits for the end of an action that has not ended.
+// openAction shows the action that runs, or the last one that was heard of,
+// also one that another console began.
+func openAction(m *model) []effect {
+	a := pipeline.Action{ID: m.action, Result: pipeline.Unverified}
+	if now := m.board().node.Action; now != nil {
+		a = *now
+	}
+	m.ui.open(&actionView{action: a})
+	return []effect{followEffect{action: a.ID}}
+}
+
+func hasAction(m *model) string {
+	if m.action == "" {
+		return "no action runs, and none was begun since this console was opened"
+	}
+	return ""
+}
+
+// follow waits for more of an action that has not ended, or whose checks after
+// the start are open.
 func follow(a pipeline.Action) []effect {
-	if a.EndedAt != nil {
+	open := slices.ContainsFunc(a.After, func(c pipeline.Check) bool { return c.Result == pipeline.Running })
+	if a.EndedAt != nil && !open {
 		return nil
 	}
-	return []effect{followEffect{action: a.ID}}
+	return []effect{followEffect{action: a.ID, ended: a.EndedAt != nil || a.Waits}}
 }
 
 // followed takes news of an action and waits for more while its view is open.
@@ -64,19 +95,45 @@ func (m *model) followed(msg actionMsg) []effect {
 	return nil
 }
 
-func (v *actionView) draw(b board, _ *ui, sz size) []line {
+// offers says whether what was meant to come after this action can come now.
+func (v *actionView) offers() bool {
+	return v.then.Verb != "" && v.action.EndedAt != nil && v.action.Result == pipeline.Verified
+}
+
+func hasNext(m *model) string {
+	if v, ok := m.ui.top().(*actionView); ok && v.offers() {
+		return ""
+	}
+	return "nothing follows this action"
+}
+
+// planNext asks for the plan that this action was meant to make safe.
+func planNext(m *model) []effect {
+	v := m.ui.top().(*actionView)
+	m.ui.close()
+	m.ui.say(plain, fmt.Sprintf("asking the agent for a plan: %s %s", v.then.Verb, v.then.Target))
+	return []effect{planEffect{intent: v.then}}
+}
+
+func (v *actionView) draw(b board, u *ui, sz size) []line {
 	a := v.action
-	took := b.since(a.BeganAt)
+	took := max(0, u.now.Sub(a.BeganAt).Seconds())
 	if a.EndedAt != nil {
 		took = max(0, a.EndedAt.Sub(a.BeganAt).Seconds())
 	}
 	word, l := verdictWord(a.Result)
-	head := bar(sz.w, []part{
+	if a.Waits {
+		word, l = "INTERRUPTED, waits for you", warn
+	}
+	parts := []part{
 		{span: txt(ident, fmt.Sprintf(" %s %s ", strings.ToUpper(string(a.Verb)), a.Target))},
 		{span: txt(l, word)},
 		{span: txt(dim, a.ID), drop: 1},
-		{span: txt(dim, lasting(took)), drop: 2, right: true},
-	})
+		{span: txt(dim, "by "+a.By), drop: 3},
+	}
+	if !a.BeganAt.IsZero() {
+		parts = append(parts, part{span: txt(dim, lasting(took)), drop: 2, right: true})
+	}
 	out := []line{}
 	for _, s := range a.Steps {
 		out = append(out, resultLines(s, sz.w)...)
@@ -87,13 +144,48 @@ func (v *actionView) draw(b board, _ *ui, sz size) []line {
 			out = append(out, rowOf(l, s))
 		}
 	}
+	out = append(out, v.afterLines(b, sz.w)...)
+	out = append(out, v.endLines(sz.w)...)
+	return append([]line{bar(sz.w, parts), nil}, window(out, &v.top, sz.h-2)...)
+}
+
+// afterLines are the checks after a start: a live list, since zeros shortly
+// after a start are loading and no failure.
+func (v *actionView) afterLines(b board, w int) []line {
+	if len(v.action.After) == 0 {
+		return nil
+	}
+	out := []line{nil, rowOf(bold, "After the start")}
+	for _, c := range v.action.After {
+		word, l := verdictWord(c.Result)
+		if c.Result == pipeline.Running {
+			word = "waiting"
+		}
+		age := ""
+		if !c.At.IsZero() {
+			age = "  " + lasting(b.since(c.At)) + " ago"
+		}
+		text := cut(clean(c.Name+": "+c.Observed), max(10, w-20-width(age)))
+		out = append(out, line{txt(plain, "    "), txt(l, left(word, 14)), txt(plain, text), txt(dim, age)})
+	}
+	return out
+}
+
+func (v *actionView) endLines(w int) []line {
+	a := v.action
+	var out []line
 	if v.err != "" {
-		out = append(out, nil, rowOf(warn, cut("cannot follow: "+clean(v.err)+"; the action may still go on", sz.w)))
+		out = append(out, nil, rowOf(warn, cut("cannot follow: "+clean(v.err)+"; the action may still go on", w)))
 	}
-	if a.EndedAt == nil {
-		out = append(out, nil, rowOf(dim, "Esc leaves this view; the action goes on in the agent."))
+	switch {
+	case a.Waits:
+		out = append(out, nil, rowOf(bold, cut(clean(":action-resume "+a.ID+" goes on, :action-abandon "+a.ID+" ends it here."), w)))
+	case v.offers():
+		out = append(out, nil, rowOf(bold, cut(clean(fmt.Sprintf("Enter: the plan to %s %s, as it is now.", v.then.Verb, v.then.Target)), w)))
+	case a.EndedAt == nil:
+		out = append(out, nil, rowOf(dim, cut("Esc leaves this view; the action goes on in the agent, and `a` comes back to it.", w)))
 	}
-	return append([]line{head, nil}, window(out, &v.top, sz.h-2)...)
+	return out
 }
 
 func resultLines(s pipeline.StepResult, w int) []line {
@@ -103,10 +195,21 @@ func resultLines(s pipeline.StepResult, w int) []line {
 	}
 	text := fmt.Sprintf("%2d. %s", s.N, strings.ReplaceAll(string(s.Kind), "_", " "))
 	out := make([]line, 0, 1+len(s.Checks))
-	out = append(out, line{txt(plain, left(text, 26)), txt(l, " "+left(word, 14)), txt(plain, s.Text)})
+	out = append(out, line{txt(plain, left(text, 24)), txt(l, " "+left(word, 14)), txt(plain, cut(clean(s.Text), max(0, w-39)))})
+	if rest := clean(s.Text); width(rest) > w-39 && s.Result != pipeline.Running {
+		out[0][2] = span{}
+		for _, part := range wrap(rest, w-6) {
+			out = append(out, rowOf(plain, "      "+part))
+		}
+	}
 	for _, c := range s.Checks {
 		cw, cl := verdictWord(c.Result)
-		out = append(out, line{txt(plain, "      "), txt(cl, left(cw, 14)), txt(plain, cut(clean(c.Name+": "+c.Observed), max(10, w-20)))})
+		for i, part := range wrap(c.Name+": "+c.Observed, max(10, w-20)) {
+			if i > 0 {
+				cw = ""
+			}
+			out = append(out, line{txt(plain, "      "), txt(cl, left(cw, 14)), txt(plain, part)})
+		}
 	}
 	return out
 }
@@ -124,4 +227,32 @@ func verdictWord(v pipeline.Verdict) (string, look) {
 	case pipeline.Unverified:
 	}
 	return "UNKNOWN", warn
+}
+
+// resolveCommands are the ways out of an interrupted action. Each asks first.
+func resolveCommands() []command {
+	ids := func(b board) []string {
+		if a := b.node.Action; a != nil {
+			return []string{a.ID}
+		}
+		return nil
+	}
+	resolve := func(how pipeline.ResolveHow, question string) func(*model, string) []effect {
+		return func(m *model, id string) []effect {
+			if why := m.unlocked(); why != "" {
+				m.ui.say(warn, why)
+				return nil
+			}
+			m.askYes(question+" "+id+"?", func(m *model) []effect {
+				return []effect{resolveEffect{pipeline.Resolve{Action: id, How: how, By: m.by}}}
+			})
+			return nil
+		}
+	}
+	return []command{
+		{"action", "follow the running action, or the last one", nil, func(m *model, _ string) []effect { return m.byTable("a") }},
+		{"action-resume", "go on with an interrupted action", ids, resolve(pipeline.ResolveResume, "go on with")},
+		{"action-abandon", "end an interrupted action here", ids, resolve(pipeline.ResolveAbandon, "end here")},
+		{"action-takeover", "end a running action at its next safe point", ids, resolve(pipeline.ResolveTakeover, "end at its next safe point")},
+	}
 }

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -40,6 +41,12 @@ type (
 	actionMsg struct {
 		id     string
 		action pipeline.Action
+		err    error
+	}
+	planFilesMsg struct {
+		plan   string
+		offset int
+		files  pipeline.PlanFiles
 		err    error
 	}
 	logMsg struct {
@@ -121,6 +128,10 @@ func (d doer) one(e effect) tea.Cmd {
 		})
 	case followEffect:
 		return d.ask(waitLimit+askLimit, func(ctx context.Context) tea.Msg { return d.follow(ctx, e) })
+	case planFilesEffect:
+		return d.ask(askLimit, func(ctx context.Context) tea.Msg { return d.planFiles(ctx, e) })
+	case resolveEffect:
+		return d.ask(askLimit, func(ctx context.Context) tea.Msg { return d.resolve(ctx, e.req) })
 	case logEffect:
 		return d.ask(waitLimit+askLimit, func(ctx context.Context) tea.Msg { return d.readLog(ctx, e) })
 	case failuresEffect:
@@ -139,7 +150,37 @@ func (d doer) one(e effect) tea.Cmd {
 	return nil
 }
 
+// Not every deck can list a plan's files or resolve an action.
+type (
+	planLister interface {
+		PlanFiles(ctx context.Context, plan string, offset, limit int) (pipeline.PlanFiles, error)
+	}
+	resolver interface {
+		Resolve(ctx context.Context, req pipeline.Resolve) (pipeline.Action, error)
+	}
+)
+
+func (d doer) planFiles(ctx context.Context, e planFilesEffect) tea.Msg {
+	msg := planFilesMsg{plan: e.plan, offset: e.offset, err: errors.New("this agent cannot list the files of a plan")}
+	if l, ok := d.deck.(planLister); ok {
+		msg.files, msg.err = l.PlanFiles(ctx, e.plan, e.offset, e.limit)
+	}
+	return msg
+}
+
+func (d doer) resolve(ctx context.Context, req pipeline.Resolve) tea.Msg {
+	r, ok := d.deck.(resolver)
+	if !ok {
+		return appliedMsg{err: errors.New("this agent cannot resolve an action")}
+	}
+	a, err := r.Resolve(ctx, req)
+	return appliedMsg{action: a, err: err}
+}
+
 func (d doer) follow(ctx context.Context, e followEffect) tea.Msg {
+	if e.ended {
+		pause(ctx, pauseAfter)
+	}
 	a, err := d.deck.Action(ctx, e.action, waitLimit)
 	if err != nil {
 		pause(ctx, pauseAfter)

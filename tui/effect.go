@@ -14,15 +14,27 @@ type (
 	// planEffect asks the agent what an intent would do.
 	planEffect struct {
 		intent pipeline.Intent
-		quiet  bool // a note is enough as an answer, no progress view
+		quiet  bool            // a note is enough as an answer, no progress view
+		then   pipeline.Intent // what to offer once it is done; may be zero
 	}
 	// applyEffect confirms and starts a plan.
 	applyEffect struct {
 		req   pipeline.ApplyRequest
 		quiet bool
+		then  pipeline.Intent
 	}
 	// followEffect waits for news of an action.
-	followEffect struct{ action string }
+	followEffect struct {
+		action string
+		ended  bool // only its checks after the start are still open
+	}
+	// planFilesEffect lists some of the files that a plan touches.
+	planFilesEffect struct {
+		plan          string
+		offset, limit int
+	}
+	// resolveEffect says what to do with an action that was interrupted.
+	resolveEffect struct{ req pipeline.Resolve }
 	// logEffect reads a part of a worker's log for the view numbered gen.
 	logEffect struct {
 		req      pipeline.LogRequest
@@ -50,3 +62,5 @@ func (retryFilesEffect) effect() {}
 func (copyEffect) effect()       {}
 func (failuresEffect) effect()   {}
 func (describeEffect) effect()   {}
+func (planFilesEffect) effect()  {}
+func (resolveEffect) effect()    {}

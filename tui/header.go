@@ -137,7 +137,7 @@ func alarms(b board, w int) []line {
 		out = append(out, rowOf(bad, left(clean(lostText(b)), w)))
 	}
 	if a := b.node.Action; a != nil && a.EndedAt == nil {
-		text := fmt.Sprintf("ACTION %s %s by %s: %s", a.Verb, a.Target, a.By, actionStep(*a))
+		text := fmt.Sprintf("ACTION %s %s by %s: %s (a)", a.Verb, a.Target, a.By, actionStep(*a))
 		out = append(out, rowOf(accent, left(clean(text), w)))
 	}
 	return out
@@ -157,6 +157,9 @@ func lostText(b board) string {
 
 // actionStep says which step an action is at.
 func actionStep(a pipeline.Action) string {
+	if a.Waits {
+		return "interrupted, waits for you"
+	}
 	for _, s := range a.Steps {
 		if s.EndedAt == nil && s.BeganAt != nil {
 			return fmt.Sprintf("step %d/%d %s %s", s.N, len(a.Steps), s.Kind, s.Text)

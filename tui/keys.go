@@ -19,6 +19,7 @@ const (
 	inHelp     scope = "help"
 	inMenu     scope = "actions menu"
 	inPlan     scope = "plan"
+	inAction   scope = "action"
 )
 
 // binding is one row of the key table, from which key handling, the footer,
@@ -60,6 +61,7 @@ func boardKeys() []binding {
 		{"detail", []string{"enter"}, "detail", "detail of the chosen worker or GPU; the whole text of the chosen event", onBoard, 7, hasDetail, openDetail},
 		{"logs", []string{"l"}, "logs", "log of the chosen worker", onBoard, 5, hasWorker, openLog},
 		{"failures", []string{"e"}, "failures", "failed and quarantined files, errors", onBoard, 9, nil, openFailures},
+		{"action", []string{"a"}, "", "follow the running action, or the last one", onBoard, 0, hasAction, openAction},
 		{"filter", []string{"/"}, "filter", "filter the pane; Esc clears", onBoard, 4, nil, askFilter},
 		{"sort", []string{"s"}, "", "sort the workers by the next column", onBoard, 0, nil, nextSort},
 		{"reverse", []string{"S"}, "", "reverse the order of the workers", onBoard, 0, nil, reverseSort},
@@ -93,6 +95,7 @@ func viewKeys() []binding {
 		{"log-time", []string{"t"}, "time", "times in a column: the line's own, else when it arrived", inLog, 4, nil, toggleTime},
 		{"log-copy", []string{"y"}, "copy", "copy the lines on the screen (OSC 52)", inLog, 5, nil, copyLog},
 		{"help-filter", []string{"/"}, "filter", "filter the keys", inHelp, 1, nil, filterHelp},
+		{"action-next", []string{"enter"}, "next", "after a settle that was offered as safer: the plan it was offered for", inAction, 1, hasNext, planNext},
 		{"failures-retry", []string{"t"}, "try now", "try failed files again now", inFailures, 1, (*model).unlocked, retryFiles},
 		{"failures-filter", []string{"/"}, "filter", "filter the files", inFailures, 2, nil, filterFailures},
 		{"failures-whole", []string{"enter"}, "whole", "the whole text of the chosen file's trouble", inFailures, 3, nil, openFailure},

@@ -102,7 +102,7 @@ func menuItems(b board, s pipeline.StageSnapshot, worker string) []menuItem {
 	items = append(items,
 		menuItem{"R", "restart stage " + s.Name, in(pipeline.VerbRestart, s.Name), "plan"},
 		menuItem{"S", "stop stage " + s.Name, in(pipeline.VerbStop, s.Name), "plan"},
-		menuItem{"P", "pivot to stage " + s.Name, in(pipeline.VerbPivot, s.Name), "plan"},
+		menuItem{"P", "pivot to stage " + s.Name + ", settling what is left", in(pipeline.VerbPivot, s.Name), "plan"},
 		menuItem{"K", "kill stage " + s.Name, in(pipeline.VerbKill, s.Name), "plan"})
 	for i, o := range s.Outputs {
 		if i < 4 {

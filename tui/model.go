@@ -22,6 +22,7 @@ type model struct {
 	last   string      // the last frame, shown again while it is behind
 	logGen int
 	past   []string // lines of the palette
+	action string   // the newest action that was heard of
 
 	searches []string // in logs
 }
@@ -61,6 +62,8 @@ func (m *model) Update(msg tea.Msg) (next tea.Model, cmd tea.Cmd) {
 		return m, m.do.cmd(m.planned(msg))
 	case appliedMsg:
 		return m, m.do.cmd(m.applied(msg))
+	case planFilesMsg:
+		m.filesListed(msg)
 	case actionMsg:
 		return m, m.do.cmd(m.followed(msg))
 	case logMsg:
@@ -124,6 +127,9 @@ func (m *model) take(in input) []effect {
 		}
 	}
 	b := newBoard(in, m.ui.now, m.ui.tab)
+	if a := b.node.Action; a != nil {
+		m.action = a.ID
+	}
 	b.arrange(&m.ui)
 	m.ui.reselect(b.rows)
 	m.ui.reselectNode(in, b)

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"pipedeck/pipeline"
@@ -29,19 +30,100 @@ func commands() []command {
 		{"help", "the keys", nil, func(m *model, _ string) []effect { return openHelp(m) }},
 		{"quit", "leave the console", nil, func(m *model, _ string) []effect { return leave(m) }},
 	}
+	out = append(out, resolveCommands()...)
 	for _, v := range []pipeline.Verb{pipeline.VerbPause, pipeline.VerbResume, pipeline.VerbPush} {
 		out = append(out, verbCommand(v, nil))
 	}
-	for _, v := range []pipeline.Verb{pipeline.VerbStart, pipeline.VerbPivot} {
-		out = append(out, verbCommand(v, stageNames))
-	}
+	out = append(out, verbCommand(pipeline.VerbStart, stageNames), verbCommand(pipeline.VerbPivot, pivotTargets))
 	for _, v := range []pipeline.Verb{pipeline.VerbStop, pipeline.VerbRestart, pipeline.VerbKill} {
 		out = append(out, verbCommand(v, func(b board) []string { return append(stageNames(b), workerNames(b)...) }))
 	}
-	for _, v := range []pipeline.Verb{pipeline.VerbSettle, pipeline.VerbWipe} {
-		out = append(out, verbCommand(v, outputNames))
+	return append(out, verbCommand(pipeline.VerbSettle, outputNames), verbCommand(pipeline.VerbWipe, wipeTargets),
+		verbCommand(pipeline.VerbUndo, func(b board) []string { return append(actionIDs(b), anyTarget) }),
+		verbCommand(pipeline.VerbAdopt, adoptTargets))
+}
+
+// anyTarget among the targets of a command says that others are good too:
+// they cannot all be known here.
+const anyTarget = "*"
+
+// The words after a target that say how.
+const (
+	wordKeep, wordDiscard   = " keep", " discard"
+	wordProven, wordScratch = " proven-only", "scratch "
+)
+
+func pivotTargets(b board) []string {
+	var out []string
+	for _, s := range stageNames(b) {
+		out = append(out, s, s+wordKeep, s+wordDiscard)
 	}
 	return out
+}
+
+func wipeTargets(b board) []string {
+	var out []string
+	for _, o := range outputNames(b) {
+		out = append(out, o, o+wordProven)
+	}
+	for _, s := range stageNames(b) {
+		out = append(out, wordScratch+s)
+	}
+	return out
+}
+
+// adoptTargets begin with a stage; the pids follow.
+func adoptTargets(b board) []string {
+	out := []string{anyTarget}
+	for _, s := range stageNames(b) {
+		out = append(out, s+" ")
+	}
+	return out
+}
+
+func actionIDs(b board) []string {
+	var out []string
+	for _, e := range b.node.Events {
+		if e.Action != "" && !slices.Contains(out, e.Action) {
+			out = append(out, e.Action)
+		}
+	}
+	return out
+}
+
+// intentOf reads a verb with what follows it in the palette.
+func intentOf(v pipeline.Verb, target string) (pipeline.Intent, string) {
+	in := pipeline.Intent{Verb: v, Target: target}
+	switch v {
+	case pipeline.VerbPivot:
+		for word, how := range map[string]pipeline.LeaveHow{wordKeep: pipeline.LeaveKeep, wordDiscard: pipeline.LeaveDiscard} {
+			if name, ok := strings.CutSuffix(target, word); ok {
+				in.Target, in.Leave = name, how
+			}
+		}
+	case pipeline.VerbWipe:
+		if name, ok := strings.CutSuffix(target, wordProven); ok {
+			in.Target, in.ProvenOnly = name, true
+		}
+		if name, ok := strings.CutPrefix(target, wordScratch); ok {
+			in.Target, in.Scratch = name, true
+		}
+	case pipeline.VerbAdopt:
+		stage, pids, _ := strings.Cut(target, " ")
+		in.Target = stage
+		for _, s := range strings.FieldsFunc(pids, func(r rune) bool { return r == ',' || r == ' ' }) {
+			pid, err := strconv.Atoi(s)
+			if err != nil || pid < 2 {
+				return in, "no pid: " + s
+			}
+			in.PIDs = append(in.PIDs, pid)
+		}
+		if len(in.PIDs) == 0 {
+			return in, "which processes? :adopt STAGE PID,PID"
+		}
+	default:
+	}
+	return in, ""
 }
 
 func verbCommand(v pipeline.Verb, targets func(board) []string) command {
@@ -54,7 +136,12 @@ func verbCommand(v pipeline.Verb, targets func(board) []string) command {
 			m.ui.say(warn, why)
 			return nil
 		}
-		return m.askPlan(pipeline.Intent{Verb: v, Target: t})
+		in, bad := intentOf(v, t)
+		if bad != "" {
+			m.ui.say(warn, bad)
+			return nil
+		}
+		return m.askPlan(in)
 	}}
 }
 
@@ -124,7 +211,7 @@ func (m *model) runCommand(text string) []effect {
 		switch {
 		case c.targets == nil && target != "":
 			m.ui.say(warn, c.name+" takes no argument")
-		case c.targets != nil && !slices.Contains(c.targets(m.board()), target):
+		case c.targets != nil && !isTarget(c.targets(m.board()), target):
 			m.ui.say(warn, "cannot "+c.name+" \""+clean(target)+"\": no such name (Tab completes)")
 		default:
 			return c.run(m, target)
@@ -135,11 +222,15 @@ func (m *model) runCommand(text string) []effect {
 	return nil
 }
 
+func isTarget(all []string, target string) bool {
+	return slices.Contains(all, target) || slices.Contains(all, anyTarget) && target != "" && target != anyTarget
+}
+
 // startingWith returns the names that start with s, each after begin.
 func startingWith(names []string, begin, s string) []string {
 	var out []string
 	for _, n := range names {
-		if strings.HasPrefix(n, s) {
+		if strings.HasPrefix(n, s) && n != anyTarget {
 			out = append(out, begin+n)
 		}
 	}

@@ -4,18 +4,25 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"pipedeck/pipeline"
 )
 
-// graceTime is how long keys do not count after a plan appeared: they may
-// have been meant for what was there before.
-const graceTime = 500 * time.Millisecond
-
-// renewBefore is how long before its end a shown plan is made again.
-const renewBefore = 10 * time.Second
+const (
+	// graceTime is how long keys do not count after a plan appeared: they may
+	// have been meant for what was there before.
+	graceTime = 500 * time.Millisecond
+	// planLife is how long a plan on the screen is good.
+	planLife = 60 * time.Second
+	// renewBefore is how long before its end a shown plan is made again.
+	renewBefore = 10 * time.Second
+	// renewEvery is how often it is made again while nothing is typed.
+	renewEvery = 10 * time.Second
+	// checkEvery is how often an unfinished check is asked about.
+	checkEvery = time.Second
+)
 
 // planView shows a plan on the whole screen and takes its confirmation. The
 // default is No: everything but the right text and Enter does nothing.
@@ -24,53 +31,104 @@ type planView struct {
 	effect   planEffect
 	typed    string
 	note     string
-	shown    time.Time // when it first appeared
+	at       choice    // what Enter is for
+	drawn    time.Time // when what is asked for was first on the screen; zero: not yet
 	got      time.Time // when this version of the plan arrived
 	renewing bool
 	sent     bool
-	top      int
+	top      int // of the steps
+	files    *fileList
 }
+
+// choice is what Tab goes through.
+type choice int
+
+const (
+	toField choice = iota
+	toSafer
+	toRenew
+	toFiles
+)
 
 func (v *planView) scope() scope { return inPlan }
 
 // planned takes the agent's answer to a plan request.
 func (m *model) planned(msg planMsg) []effect {
-	if v, ok := m.ui.top().(*planView); ok && v.renewing && v.effect.intent.Same(msg.effect.intent) {
-		v.renew(m, msg)
-		return nil
+	if v, ok := m.ui.top().(*planView); ok && v.renewing && v.effect.same(msg.effect) {
+		return v.renew(m, msg)
 	}
 	m.ui.note = note{}
 	if msg.err != nil {
 		m.ui.open(&noticeView{title: "cannot plan " + string(msg.effect.intent.Verb) + " " + msg.effect.intent.Target, err: msg.err})
 		return nil
 	}
-	if msg.plan.Executable && msg.plan.Confirm == nil {
-		return []effect{m.apply(msg.plan, msg.effect.quiet, "")}
+	if asksNothing(msg.plan) {
+		return []effect{m.apply(msg.plan, msg.effect, "")}
 	}
-	m.ui.open(&planView{plan: msg.plan, effect: msg.effect, shown: m.ui.now, got: m.ui.now})
+	m.ui.open(&planView{plan: msg.plan, effect: msg.effect, got: m.ui.now})
 	return nil
 }
 
-func (m *model) apply(p pipeline.Plan, quiet bool, confirm string) effect {
-	return applyEffect{quiet: quiet, req: pipeline.ApplyRequest{Plan: p.ID, Confirm: confirm, By: m.by, Key: "console-" + p.ID}}
+// same says whether two requests are one and the same.
+func (e planEffect) same(other planEffect) bool {
+	return e.quiet == other.quiet && e.intent.Same(other.intent) && e.then.Same(other.then)
 }
 
-func (v *planView) renew(m *model, msg planMsg) {
+// asksNothing says whether a plan loses and stops nothing, so that it is done
+// at once.
+func asksNothing(p pipeline.Plan) bool {
+	return p.Executable && p.Confirm == nil && p.Checking == nil
+}
+
+func (m *model) apply(p pipeline.Plan, e planEffect, confirm string) effect {
+	return applyEffect{
+		quiet: e.quiet, then: e.then,
+		req: pipeline.ApplyRequest{Plan: p.ID, Confirm: confirm, By: m.by, Key: "console-" + p.ID},
+	}
+}
+
+func (v *planView) renew(m *model, msg planMsg) []effect {
 	v.renewing = false
 	if msg.err != nil {
 		m.ui.close()
-		m.ui.open(&noticeView{title: "the plan ended and could not be made again; nothing was done", err: msg.err})
-		return
+		m.ui.open(&noticeView{title: "the plan could not be made again; nothing was done", err: msg.err})
+		return nil
 	}
-	if deref(msg.plan.Confirm) != deref(v.plan.Confirm) || (msg.plan.Confirm == nil) != (v.plan.Confirm == nil) {
-		v.typed, v.note = "", "the counts changed: read again and type again"
-		v.shown = m.ui.now
+	if asksNothing(msg.plan) && v.plan.Checking != nil {
+		m.ui.close()
+		return []effect{m.apply(msg.plan, v.effect, "")}
+	}
+	if !sameHarm(v.plan, msg.plan) {
+		if v.typed != "" {
+			v.note = "the plan changed: read again and type again"
+		}
+		v.typed, v.at, v.drawn = "", toField, time.Time{}
 	}
 	v.plan, v.got = msg.plan, m.ui.now
+	if v.files != nil {
+		return v.files.renew(v.plan)
+	}
+	return nil
+}
+
+// sameHarm says whether two versions of a plan do the same harm by the same
+// steps, so that what was typed for one is meant for the other.
+func sameHarm(a, b pipeline.Plan) bool {
+	harm := func(p pipeline.Plan) string {
+		l := p.Loss
+		return fmt.Sprint(deref(p.Confirm), p.Confirm == nil, p.Executable, p.Checking == nil, p.Blocked,
+			l.LostFiles, l.LostBytes, l.OtherFiles, l.OtherBytes)
+	}
+	return harm(a) == harm(b) && slices.EqualFunc(a.Steps, b.Steps, func(s, t pipeline.Step) bool {
+		return s.Kind == t.Kind && slices.Equal(s.On, t.On)
+	})
 }
 
 // watch renews the plan while it is shown and gives up when the link is lost.
+// Once something is typed it is left alone as long as it is good.
 func (v *planView) watch(m *model, _ board) []effect {
+	age := m.ui.now.Sub(v.got)
+	due := v.left(m.ui.now) < renewBefore || v.typed == "" && age >= renewEvery || v.plan.Checking != nil && age >= checkEvery
 	switch {
 	case v.sent || v.renewing:
 		return nil
@@ -80,7 +138,7 @@ func (v *planView) watch(m *model, _ board) []effect {
 			m.ui.say(warn, "link lost: the plan was dropped, nothing was done")
 		}
 		return nil
-	case v.left(m.ui.now) < renewBefore:
+	case due:
 		v.renewing = true
 		return []effect{v.effect}
 	}
@@ -89,10 +147,33 @@ func (v *planView) watch(m *model, _ board) []effect {
 
 // left is how long the plan is still good, by this side's clock.
 func (v *planView) left(now time.Time) time.Duration {
-	return v.plan.ExpiresAt.Sub(v.plan.MadeAt) - now.Sub(v.got)
+	return min(planLife, v.plan.ExpiresAt.Sub(v.plan.MadeAt)) - now.Sub(v.got)
 }
 
+// choices are what Tab can go to now.
+func (v *planView) choices() []choice {
+	var out []choice
+	if v.asks() {
+		out = append(out, toField)
+	}
+	if v.plan.Safer != nil {
+		out = append(out, toSafer)
+	}
+	out = append(out, toRenew)
+	if v.plan.Loss.Files+v.plan.Loss.OtherFiles > 0 {
+		out = append(out, toFiles)
+	}
+	return out
+}
+
+// asks says whether there is anything to confirm: not while the loss is
+// unknown, not when something forbids it.
+func (v *planView) asks() bool { return v.plan.Executable && v.plan.Checking == nil }
+
 func (v *planView) typeKey(m *model, name, text string) []effect {
+	if v.files != nil {
+		return v.files.typeKey(m, v, name)
+	}
 	switch {
 	case name == "esc":
 		m.ui.close()
@@ -102,28 +183,76 @@ func (v *planView) typeKey(m *model, name, text string) []effect {
 		return nil
 	case name == "pgdown" || name == "pgup" || name == "down" || name == "up":
 		mv := map[string]move{"pgdown": movePageDown, "pgup": movePageUp, "down": moveDown, "up": moveUp}[name]
-		v.top = mv.offset(v.top, len(v.plan.Steps), 5)
+		v.top = mv.offset(v.top, 2*len(v.plan.Steps)+len(v.plan.Blocked), 5)
 		return nil
 	case v.sent:
 		return nil
-	case m.ui.now.Sub(v.shown) < graceTime:
+	case v.drawn.IsZero() || m.ui.now.Sub(v.drawn) < graceTime:
 		v.note = "keys of the first half second do not count"
+		return nil
+	case name == "tab" || name == "shift+tab":
+		v.tab(name)
 		return nil
 	case name == "enter":
 		return v.enter(m)
+	case v.at == toField && v.asks():
+		v.note = ""
+		v.typed = edit(v.typed, name, text)
 	}
-	v.note = ""
-	v.typed = edit(v.typed, name, text)
 	return nil
 }
 
-// enter confirms if everything is right; else it says what is not.
+func (v *planView) tab(name string) {
+	list := v.choices()
+	at := slices.Index(list, v.at) // -1: on a field that is not there
+	if name == "tab" {
+		at++
+	} else {
+		at += len(list) - btoi(at >= 0)
+	}
+	v.at, v.note = list[at%len(list)], ""
+}
+
+// enter does what Tab chose; on the field it confirms.
 func (v *planView) enter(m *model) []effect {
+	switch v.at {
+	case toField:
+		return v.confirm(m)
+	case toSafer:
+		return v.safer(m)
+	case toRenew:
+		if v.renewing {
+			return nil
+		}
+		v.renewing, v.note = true, "the agent counts again"
+		return []effect{v.effect}
+	case toFiles:
+		v.files = &fileList{plan: v.plan.ID}
+		return v.files.ask()
+	}
+	return nil
+}
+
+// safer asks for the plan that loses less, in place of this one.
+func (v *planView) safer(m *model) []effect {
+	in := v.effect.intent
+	e := planEffect{intent: pipeline.Intent{Verb: v.plan.Safer.Action, Target: in.Target}, then: in}
+	if in.Verb == pipeline.VerbPivot {
+		e = planEffect{intent: in}
+		e.intent.Leave = pipeline.LeaveSettle
+	}
+	m.ui.close()
+	m.ui.say(plain, fmt.Sprintf("asking the agent for a plan: %s %s", e.intent.Verb, e.intent.Target))
+	return []effect{e}
+}
+
+// confirm applies the plan if everything is right; else it says what is not.
+func (v *planView) confirm(m *model) []effect {
 	switch {
-	case !v.plan.Executable:
+	case !v.asks():
 		v.note = "this plan cannot be executed"
-	case m.size.w < confirmW || m.size.h < confirmH:
-		v.note = fmt.Sprintf("the window is too small to show the counts (need %dx%d)", confirmW, confirmH)
+	case !v.fits(size{m.size.w, m.size.h - 1}):
+		v.note = "the window is too small to show the counts"
 	case m.unlocked() != "":
 		v.note = m.unlocked()
 	case v.renewing || v.left(m.ui.now) <= 0:
@@ -132,128 +261,12 @@ func (v *planView) enter(m *model) []effect {
 		v.note = "that is not the text: nothing was done"
 	default:
 		v.sent, v.note = true, "sent to the agent"
-		return []effect{m.apply(v.plan, v.effect.quiet, v.typed)}
+		return []effect{m.apply(v.plan, v.effect, v.typed)}
 	}
 	return nil
 }
 
 func (v *planView) paste(string) { v.note = "pasted text does not count: type it" }
-
-func (v *planView) draw(b board, _ *ui, sz size) []line {
-	p := v.plan
-	head := bar(sz.w, []part{
-		{span: txt(ident, fmt.Sprintf(" %s %s: %s @ %s ", strings.ToUpper(string(p.Action)), p.Target, p.Deck, p.Node))},
-		{span: txt(plain, fmt.Sprintf("made %s ago", lasting(max(0, b.now.Sub(v.got).Seconds())))), right: true, drop: 1},
-		{span: txt(plain, "Esc = no"), right: true, drop: 2},
-	})
-	if sz.w < confirmW || sz.h+1 < confirmH {
-		return []line{
-			head, rowOf(bad, fmt.Sprintf("too small to confirm a plan: need %dx%d", confirmW, confirmH)),
-			rowOf(plain, "Nothing will be done. Enlarge the window or press Esc."),
-		}
-	}
-	foot := v.confirmLines(sz.w)
-	loss := lossLines(p, sz.w)
-	steps := stepLines(p, sz.w)
-	room := max(2, sz.h-len(foot)-len(loss)-3)
-	if len(steps) > room {
-		v.top = max(0, min(v.top, len(steps)-room+1))
-		more := fmt.Sprintf("  (%d lines, PgUp PgDn)", len(steps))
-		steps = append(append([]line{}, steps[v.top:v.top+room-1]...), rowOf(dim, more))
-	}
-	out := append([]line{head, rowOf(dim, strings.Repeat("=", sz.w)), rowOf(bold, "What will happen")}, steps...)
-	out = append(out, loss...)
-	for len(out) < sz.h-len(foot) {
-		out = append(out, nil)
-	}
-	return append(out[:max(0, sz.h-len(foot))], foot...)
-}
-
-func stepLines(p pipeline.Plan, w int) []line {
-	var out []line
-	for _, s := range p.Steps {
-		text := fmt.Sprintf("%2d. %s %s", s.N, strings.ReplaceAll(string(s.Kind), "_", " "), strings.Join(s.On, " "))
-		if s.TimeoutSeconds > 0 {
-			text += fmt.Sprintf(" (up to %s)", lasting(s.TimeoutSeconds))
-		}
-		for i, part := range wrap(text, w-2) {
-			if i > 0 {
-				part = "    " + part
-			}
-			out = append(out, rowOf(plain, part))
-		}
-		if s.Proof != "" {
-			out = append(out, rowOf(dim, cut("    proof: "+clean(s.Proof), w)))
-		}
-	}
-	for _, why := range p.Blocked {
-		for _, part := range wrap("cannot be executed: "+why, w) {
-			out = append(out, rowOf(bad, part))
-		}
-	}
-	return out
-}
-
-func lossLines(p pipeline.Plan, w int) []line {
-	l := p.Loss
-	out := []line{nil}
-	if l.Files == 0 && l.LostFiles == 0 {
-		return append(out, rowOf(plain, "No local file is touched."))
-	}
-	share := func(n int64) string { return right(percent(n, l.Files), 7) }
-	item := func(k look, name string, n int64, note string) line {
-		return line{txt(k, left("  "+name, 34)), txt(k, right(count(n), 12)), txt(plain, share(n)), txt(k, "  "+note)}
-	}
-	out = append(out, line{txt(bold, left("Local files", 34)), txt(bold, right(count(l.Files), 12)), txt(plain, "         "+bytesText(l.Bytes))},
-		item(plain, "proven in S3", l.Proven, "safe"))
-	for _, c := range []struct {
-		name string
-		n    int64
-	}{{"in S3, not proven", l.Unproven}, {"in S3 with other content", l.Mismatched}, {"not in S3", l.Missing}, {"unknown", l.Unknown}, {"being written", l.BeingWritten}} {
-		if c.n > 0 {
-			out = append(out, item(warn, c.name, c.n, ""))
-		}
-	}
-	if l.LostFiles > 0 {
-		note := bytesText(l.LostBytes)
-		if l.RecomputeSeconds != nil {
-			note += ", about " + lasting(*l.RecomputeSeconds) + " to compute again"
-		}
-		out = append(out, item(bad, "WILL BE LOST", l.LostFiles, note))
-	} else {
-		out = append(out, rowOf(good, "  nothing will be lost"))
-	}
-	if s := p.Safer; s != nil {
-		text := fmt.Sprintf("Safer: %s first, then %s", s.Action, s.Then)
-		if s.Seconds != nil {
-			text += " (about " + lasting(*s.Seconds) + ")"
-		}
-		out = append(out, rowOf(accent, cut(text, w)))
-	}
-	return append(out, undoLine(p.Undo))
-}
-
-func undoLine(u pipeline.Undo) line {
-	if u.Until != nil {
-		return rowOf(plain, "Can be undone until "+utc(*u.Until)+"Z")
-	}
-	if r := deref(u.Reason); r != "" {
-		return rowOf(plain, "No undo: "+r)
-	}
-	return nil
-}
-
-func (v *planView) confirmLines(w int) []line {
-	rule := rowOf(dim, strings.Repeat("=", w))
-	if !v.plan.Executable {
-		return []line{rule, rowOf(bad, "This plan cannot be executed. Esc goes back."), rowOf(warn, v.note)}
-	}
-	ask := "To do it, type exactly:  " + deref(v.plan.Confirm)
-	if v.plan.Confirm == nil {
-		ask = "To do it, press Enter."
-	}
-	return []line{rule, rowOf(bold, ask), {txt(plain, "  > "), txt(bold, v.typed), txt(bold, "_")}, rowOf(warn, v.note)}
-}
 
 // noticeView says what could not be done and why, until it is closed.
 type noticeView struct {

@@ -1,0 +1,536 @@
+package tui
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"pipedeck/pipeline"
+)
+
+// The confirmation: only the exact typed text and Enter act, and only when the
+// screen shows all of it.
+func TestConfirm(t *testing.T) {
+	t.Parallel()
+	const text = "dflash-qwen36-27b"
+	open := func(t *testing.T) *desk {
+		t.Helper()
+		return newDesk(t, healthy(4)).press("!", "S").planned().wait(time.Second)
+	}
+	tests := map[string]struct {
+		do      func(d *desk)
+		applied int
+		shows   string
+	}{
+		"the text and Enter":    {func(d *desk) { d.text(text).press("enter") }, 1, "sent to the agent"},
+		"Enter alone":           {func(d *desk) { d.press("enter") }, 0, "that is not the text"},
+		"y":                     {func(d *desk) { d.press("y", "enter") }, 0, "that is not the text"},
+		"part of the text":      {func(d *desk) { d.text(text[:8]).press("enter") }, 0, "that is not the text"},
+		"another case":          {func(d *desk) { d.text(strings.ToUpper(text)).press("enter") }, 0, "that is not the text"},
+		"no Enter":              {func(d *desk) { d.text(text) }, 0, "> dflash-qwen36-27b_"},
+		"Esc":                   {func(d *desk) { d.text(text).press("esc", "enter") }, 0, "nothing was done"},
+		"corrected":             {func(d *desk) { d.text(text+"x").press("backspace", "enter") }, 1, ""},
+		"pasted":                {func(d *desk) { d.m.paste(text); d.press("enter") }, 0, ""},
+		"twice Enter":           {func(d *desk) { d.text(text).press("enter", "enter") }, 1, ""},
+		"too small":             {func(d *desk) { d.text(text); d.m.size = size{59, 24}; d.press("enter") }, 0, "too small"},
+		"too low":               {func(d *desk) { d.text(text); d.m.size = size{80, 19}; d.press("enter") }, 0, "too small"},
+		"after the plan's life": {func(d *desk) { d.text(text).wait(61 * time.Second).press("enter") }, 0, "made again"},
+		"stale link": {func(d *desk) {
+			d.text(text)
+			d.m.in.link.State = pipeline.LinkStale
+			d.press("enter")
+		}, 0, "no live link"},
+		"lost link drops the plan": {func(d *desk) {
+			in := d.m.in
+			in.link.State = pipeline.LinkLost
+			d.m.take(in)
+			d.press("enter")
+		}, 0, "nothing was done"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t)
+			tc.do(d)
+			if d.applied() != tc.applied {
+				t.Errorf("applied %d times, want %d", d.applied(), tc.applied)
+			}
+			d.shows(tc.shows)
+		})
+	}
+}
+
+func TestKeysInFlightDoNotConfirm(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).press("!", "S").planned()
+	d.text("dflash-qwen36-27b").press("enter").shows("first half second").shows("> _")
+	if d.applied() != 0 {
+		t.Fatal("keys of the first half second confirmed")
+	}
+	d.wait(499 * time.Millisecond).press("x").shows("> _").wait(time.Millisecond).press("x").shows("> x_")
+}
+
+func TestApplyCarriesWhoAndWhat(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).press("!", "S").planned().wait(time.Second).text("dflash-qwen36-27b").press("enter")
+	want := applyEffect{req: pipeline.ApplyRequest{Plan: "p-7f3a", Confirm: "dflash-qwen36-27b", By: "alice@laptop", Key: "console-p-7f3a"}}
+	if !reflect.DeepEqual(d.last(), effect(want)) {
+		t.Errorf("asked for %+v, want %+v", d.last(), want)
+	}
+}
+
+// A plan that asks nothing is done at once; a blocked one never.
+func TestPlansWithoutConfirmation(t *testing.T) {
+	t.Parallel()
+	if d := newDesk(t, healthy(4)).press("!", "s").planned(); d.applied() != 1 {
+		t.Error("start was not applied at once")
+	}
+	d := newDesk(t, healthy(4)).intend(pipeline.VerbKill, "extract").planned().wait(time.Second).press("enter").text("dflash-qwen36-27b").press("enter")
+	if d.applied() != 0 {
+		t.Error("a blocked plan was applied")
+	}
+	d.shows("the lease is held by bob@laptop")
+}
+
+// A shown plan is made again before it ends; when its counts changed, the
+// text must be typed again.
+func TestPlanIsRenewed(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).intend(pipeline.VerbWipe, "extract/hidden_states").planned().wait(time.Second)
+	d.text("1204 dflash").wait(50 * time.Second)
+	fx := d.m.take(d.m.in)
+	if len(fx) != 1 {
+		t.Fatalf("a plan near its end asks for %v", fx)
+	}
+	e := fx[0].(planEffect)
+	p := examplePlan(e.intent, d.now)
+	p.Confirm, p.Loss.LostFiles = new("1311 dflash-qwen36-27b"), 1311
+	d.m.planned(planMsg{effect: e, plan: p})
+	d.shows("1,311").shows("> _").shows("the plan changed")
+	d.text("1204 dflash-qwen36-27b").press("enter")
+	if d.applied() != 0 {
+		t.Error("the old count confirmed the new plan")
+	}
+}
+
+func TestErrorsOfTheAgentAreShown(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).press("!", "S")
+	d.m.planned(planMsg{effect: d.last().(planEffect), err: pipeline.Problemf(pipeline.ProblemRefused, "wait for a-13", "cannot plan stop: the lease is held by \"bob\"")})
+	d.shows(`the lease is held by "bob"`).shows("hint: wait for a-13")
+	d = newDesk(t, healthy(4))
+	d.m.applied(appliedMsg{err: errors.New("connection reset")})
+	d.shows("did not confirm the start").shows("connection reset")
+}
+
+func TestActionIsFollowedToItsEnd(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4))
+	running := exampleAction("a-14", t0())
+	running.EndedAt, running.Result = nil, pipeline.Running
+	fx := d.m.applied(appliedMsg{action: running})
+	if !reflect.DeepEqual(fx, []effect{followEffect{action: "a-14"}}) {
+		t.Fatalf("a started action asks for %v", fx)
+	}
+	fx = d.m.followed(actionMsg{id: "a-14", err: errors.New("timeout")})
+	if len(fx) != 1 {
+		t.Error("an error ends the following")
+	}
+	d.shows("the action may still go on")
+	if fx := d.m.followed(actionMsg{id: "a-14", action: exampleAction("a-14", t0())}); len(fx) != 0 {
+		t.Errorf("an ended action asks for %v", fx)
+	}
+	d.shows("verified").shows("UNKNOWN").shows("FAILED").press("esc").shows("Events")
+}
+
+// wipePlan is a plan of every kind of loss, with names as long as they get.
+func worstPlan(now time.Time) pipeline.Plan {
+	p := examplePlan(pipeline.Intent{Verb: pipeline.VerbWipe, Target: "extract/hidden_states"}, now)
+	p.Deck, p.Node = "dflash-qwen36-27b-ablation-without-layer-norm", "train-node-eu-west-1-a"
+	p.Confirm = new("914000 " + p.Deck)
+	p.Loss = pipeline.Loss{
+		Files: 1_000_000, Bytes: 1_200_000_000_000, Proven: 86_000, Unproven: 100_000, Mismatched: 14_000, Missing: 700_000, Unknown: 60_000, BeingWritten: 40_000,
+		LostFiles: 914_000, LostBytes: 1_100_000_000_000, InFlight: 100, OtherFiles: 12_345, OtherBytes: 8_000_000_000, RecomputeReason: new("no rate is known"),
+	}
+	p.Store = pipeline.PlanStore{Bucket: "features", Prefix: "dflash/r1", StoredFiles: new(int64(86_000)), Total: new(int64(1_000_000)), CheckedAt: new(now.Add(-3 * time.Second))}
+	p.Notes = []string{"stage \"train\" reads data/hidden_states", "the store was asked 3 s ago"}
+	return p
+}
+
+func pivotPlan(now time.Time) pipeline.Plan {
+	p := examplePlan(pipeline.Intent{Verb: pipeline.VerbPivot, Target: "train", Leave: pipeline.LeaveDiscard}, now)
+	p.Intent = pipeline.Intent{Verb: pipeline.VerbPivot, Target: "train", Leave: pipeline.LeaveDiscard}
+	p.Confirm = new("1204 train")
+	p.Steps = nil
+	for i, k := range []pipeline.StepKind{
+		pipeline.StepStopWorkers, pipeline.StepSuspend, pipeline.StepRecount, pipeline.StepTrash, pipeline.StepRelease,
+		pipeline.StepGPUsFree, pipeline.StepGates, pipeline.StepDoneSet, pipeline.StepStartWorkers,
+	} {
+		p.Steps = append(p.Steps, pipeline.Step{N: i + 1, Kind: k, On: []string{"extract"}, TimeoutSeconds: 60, Proof: "it is seen afresh"})
+	}
+	p.Loss = pipeline.Loss{Files: 1307, Bytes: 1_600_000_000, Proven: 103, Missing: 1204, LostFiles: 1204, LostBytes: 1_440_000_000, InFlight: 100, RecomputeSeconds: new(50.0), OtherFiles: 2, OtherBytes: 4096}
+	p.Safer = &pipeline.Safer{Action: pipeline.VerbSettle, Then: pipeline.VerbPivot, Seconds: new(19.0)}
+	return p
+}
+
+// ask opens the view of a plan, drawn once.
+func (d *desk) show(p pipeline.Plan) *desk {
+	d.m.planned(planMsg{effect: planEffect{intent: pipeline.Intent{Verb: p.Action, Target: p.Target, Leave: p.Intent.Leave}}, plan: p})
+	d.screen()
+	return d
+}
+
+func checkingPlan(now time.Time) pipeline.Plan {
+	p := worstPlan(now)
+	p.Deck, p.Executable, p.Confirm, p.Loss, p.Notes = "demo", false, nil, pipeline.Loss{}, nil
+	p.Checking = &pipeline.Checking{Done: 512, Total: 1307}
+	return p
+}
+
+func afterStart(now time.Time) pipeline.Action {
+	a := exampleAction("a-15", now)
+	a.Verb, a.Result = pipeline.VerbRestart, pipeline.Verified
+	a.Steps = a.Steps[:1]
+	a.After = []pipeline.Check{
+		{Name: "workers", Result: pipeline.Verified, Observed: "4 of 4 alive", At: now},
+		{Name: "GPU memory", Result: pipeline.Running, Observed: "GPU 2 holds 12.0 of about 55.6 GB", At: now},
+		{Name: "first output", Result: pipeline.Running, Observed: "none yet: loading"},
+	}
+	return a
+}
+
+func filesPage(plan string, offset, n int) planFilesMsg {
+	f := pipeline.PlanFiles{Plan: plan, Total: 1307, Offset: int64(offset)}
+	for i := offset; i < min(1307, offset+n); i++ {
+		class := pipeline.ClassMissing
+		if i >= 1204 {
+			class = pipeline.ClassProven
+		}
+		f.Files = append(f.Files, pipeline.ListedFile{
+			Root: "/workspace/data/hidden_states", Path: fmt.Sprintf("rank%d/hs_%09d.safetensors", i%4, 412_806+i), ID: pipeline.FileID{Size: 1_200_000}, Class: class,
+		})
+	}
+	return planFilesMsg{plan: plan, offset: offset, files: f}
+}
+
+// Every plan, at every size: on a small one it refuses.
+func TestGoldenPlans(t *testing.T) {
+	t.Parallel()
+	now := t0()
+	list := newDesk(t, healthy(4)).show(pivotPlan(now)).wait(time.Second).press("shift+tab", "enter")
+	list.m.filesListed(filesPage("p-7f3a", 0, filePage))
+	safer := newDesk(t, healthy(4)).show(pivotPlan(now)).wait(time.Second).press("tab")
+	waits := afterStart(now)
+	waits.EndedAt, waits.After, waits.Waits, waits.Result = nil, nil, true, pipeline.Running
+	after, interrupted := newDesk(t, healthy(4)), newDesk(t, healthy(4))
+	after.m.showAction(afterStart(now), pipeline.Intent{})
+	interrupted.m.showAction(waits, pipeline.Intent{})
+	for name, d := range map[string]*desk{
+		"plan_worst": newDesk(t, healthy(4)).show(worstPlan(now)), "plan_pivot": newDesk(t, healthy(4)).show(pivotPlan(now)),
+		"plan_checking": newDesk(t, healthy(4)).show(checkingPlan(now)), "plan_files": list, "plan_safer": safer,
+		"plan_blocked": newDesk(t, healthy(4)).intend(pipeline.VerbKill, "extract").planned(),
+		"plan_restart": newDesk(t, healthy(4)).intend(pipeline.VerbRestart, "extract").planned(),
+		"action_after": after, "action_waits": interrupted,
+	} {
+		for _, sz := range sizes()[1:] {
+			d.m.size = sz
+			golden(t, fmt.Sprintf("%s-%dx%d", name, sz.w, sz.h), d.screen())
+			u := d.m.ui
+			checkFits(t, name, render(d.m.in, &u, sz), sz)
+		}
+	}
+}
+
+// Whatever the size and the plan: a screen that takes a confirmation shows
+// every count of what would be lost; any other one takes none.
+func TestPlanShowsItsCountsOrRefuses(t *testing.T) {
+	t.Parallel()
+	for _, p := range []pipeline.Plan{worstPlan(t0()), pivotPlan(t0())} {
+		for w := 40; w <= 130; w += 5 {
+			for h := 10; h <= 45; h++ {
+				d := newDesk(t, healthy(4))
+				d.m.size = size{w, h}
+				d.show(p).wait(time.Second)
+				screen := d.screen()
+				asks := strings.Contains(screen, "To do it")
+				l := p.Loss
+				for _, n := range []int64{l.Files, l.Proven, l.Unproven, l.Mismatched, l.Missing, l.Unknown, l.BeingWritten, l.LostFiles, l.OtherFiles} {
+					if asks && n > 0 && !strings.Contains(screen, count(n)) {
+						t.Fatalf("%dx%d hides %s:\n%s", w, h, count(n), screen)
+					}
+				}
+				d.text(*p.Confirm).press("enter")
+				if got := d.applied() == 1; got != asks {
+					t.Fatalf("%dx%d: asks %v, acts %v:\n%s", w, h, asks, got, screen)
+				}
+			}
+		}
+	}
+	d := newDesk(t, healthy(4))
+	d.m.size = size{80, 24}
+	if !strings.Contains(d.show(worstPlan(t0())).screen(), "To do it") {
+		t.Error("80x24 cannot confirm the worst plan")
+	}
+}
+
+// While the loss is unknown there is no field, and nothing can be confirmed;
+// the agent is asked until it is known.
+func TestNoFieldUntilTheLossIsKnown(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).show(checkingPlan(t0())).wait(time.Second)
+	d.shows("512 of 1,307").shows("not known yet").text("914000 demo").press("enter")
+	if strings.Contains(d.screen(), "> ") || d.applied() != 0 {
+		t.Fatalf("a field:\n%s", d.screen())
+	}
+	fx := d.m.take(d.m.in)
+	if len(fx) != 1 {
+		t.Fatalf("an unfinished check asks for %v", fx)
+	}
+	d.m.planned(planMsg{effect: fx[0].(planEffect), plan: worstPlan(d.now)})
+	d.screen()
+	d.text("9").shows("> _").shows("first half second").wait(graceTime).text("9").shows("> 9_")
+}
+
+// A plan that asks nothing is done as soon as its check is over, one that
+// turns out to ask is asked.
+func TestCheckedPlanThatAsksNothing(t *testing.T) {
+	t.Parallel()
+	p := checkingPlan(t0())
+	p.Action = pipeline.VerbStart
+	d := newDesk(t, healthy(4)).show(p).wait(time.Second)
+	e := d.m.take(d.m.in)[0].(planEffect)
+	fx := d.m.planned(planMsg{effect: e, plan: examplePlan(e.intent, d.now)})
+	if len(fx) != 1 || d.m.ui.top() != nil {
+		t.Errorf("a checked start asks for %v", fx)
+	}
+}
+
+// While nothing is typed the counts are kept fresh; what is being typed is
+// left alone for as long as the plan is good, and kept when the harm is the
+// same.
+func TestPlanIsRenewedWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).show(pivotPlan(t0())).wait(renewEvery)
+	fx := d.m.take(d.m.in)
+	if len(fx) != 1 {
+		t.Fatalf("after %v asks for %v", renewEvery, fx)
+	}
+	e := fx[0].(planEffect)
+	p := pivotPlan(d.now)
+	p.ID, p.Loss.Proven = "p-2", 104
+	d.m.planned(planMsg{effect: e, plan: p})
+	d.text("1204 tr").wait(renewEvery)
+	if fx := d.m.take(d.m.in); len(fx) != 0 {
+		t.Fatalf("typing is disturbed by %v", fx)
+	}
+	d.wait(planLife - renewEvery - renewBefore + time.Second)
+	if fx := d.m.take(d.m.in); len(fx) != 1 {
+		t.Fatalf("before its end the plan asks for %v", fx)
+	}
+	p.ID = "p-3"
+	d.m.planned(planMsg{effect: e, plan: p})
+	d.shows("> 1204 tr_").text("ain").press("enter")
+	if a, ok := d.last().(applyEffect); !ok || a.req.Plan != "p-3" {
+		t.Errorf("applied %v", d.last())
+	}
+}
+
+// [settle first] becomes the plan; when it is done, what it was for is offered
+// and asked for again.
+func TestSaferBecomesThePlan(t *testing.T) {
+	t.Parallel()
+	wipe := pipeline.Intent{Verb: pipeline.VerbWipe, Target: "extract/hidden_states"}
+	d := newDesk(t, healthy(4)).intend(wipe.Verb, wipe.Target).planned().wait(time.Second).press("tab").shows("[settle first]").press("enter")
+	e, ok := d.last().(planEffect)
+	if !ok || e.intent.Verb != pipeline.VerbSettle || e.intent.Target != wipe.Target || !e.then.Same(wipe) {
+		t.Fatalf("asked for %+v", d.last())
+	}
+	d.planned()
+	a := d.last().(applyEffect)
+	done := exampleAction("a-20", d.now)
+	done.Verb = pipeline.VerbSettle
+	d.m.applied(appliedMsg{effect: a, action: done})
+	d.shows("Enter: the plan to wipe extract/hidden_states").press("enter")
+	if e, ok := d.last().(planEffect); !ok || !e.intent.Same(wipe) {
+		t.Errorf("then asked for %+v", d.last())
+	}
+	d = newDesk(t, healthy(4)).show(pivotPlan(t0())).wait(time.Second).press("tab", "enter")
+	if e, ok := d.last().(planEffect); !ok || e.intent.Verb != pipeline.VerbPivot || e.intent.Leave != pipeline.LeaveSettle {
+		t.Errorf("a safer pivot asks for %+v", d.last())
+	}
+}
+
+func TestListOfFilesIsPaged(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).show(pivotPlan(t0())).wait(time.Second).press("shift+tab", "enter")
+	if !reflect.DeepEqual(d.last(), effect(planFilesEffect{"p-7f3a", 0, filePage})) {
+		t.Fatalf("asked for %v", d.last())
+	}
+	d.m.filesListed(filesPage("p-7f3a", 0, filePage))
+	d.shows("1 to 19 of 1,307").shows("X not in S3").shows("hs_000412806").press("pgdown").shows("19 to 37")
+	d.press("G")
+	e := d.last().(planFilesEffect)
+	d.m.filesListed(filesPage(e.plan, e.offset, e.limit))
+	d.shows("1,289 to 1,307 of 1,307").shows("proven").text("1204 train").press("enter", "esc").shows("> _")
+	d.text("1204 train").press("enter").shows("first half second")
+	if d.applied() != 0 {
+		t.Error("keys in the list confirmed")
+	}
+}
+
+// What the operator typed for something else confirms nothing: the accident
+// reports of dd, ctrl-k, ctrl-d, Enter as a default, type-ahead, keys in the
+// wrong window. Any keys but the very text, in any order, at any speed.
+func TestNoAccidentConfirms(t *testing.T) {
+	t.Parallel()
+	keys := []string{
+		"!", ":", "enter", "esc", "tab", "shift+tab", "up", "down", "pgdown", "backspace", "y", "Y", "d", "D", "W", "K", "R", "S", "P", "r", "t", "j", "k", "q", "a", "L",
+		"space", "1", "2", "0", "4", "ctrl+k", "ctrl+d", "ctrl+u", "ctrl+w", "delete", "l", "w", "x", "f", "s", "e", "u", "+",
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		d := newDesk(t, healthy(4))
+		answered := 0
+		for range rapid.IntRange(1, 80).Draw(rt, "presses") {
+			d.press(rapid.SampledFrom(keys).Draw(rt, "key"))
+			if rapid.IntRange(0, 9).Draw(rt, "what") == 0 {
+				d.m.paste("1204 dflash-qwen36-27b\n")
+			}
+			for ; answered < len(d.fx); answered++ {
+				switch e := d.fx[answered].(type) {
+				case planEffect:
+					d.fx = append(d.fx, d.m.planned(planMsg{effect: e, plan: examplePlan(e.intent, d.now)})...)
+				case applyEffect:
+					if e.req.Confirm != "" {
+						rt.Fatalf("confirmed with %q", e.req.Confirm)
+					}
+				}
+			}
+			d.screen()
+			d.wait(time.Duration(rapid.IntRange(0, 900).Draw(rt, "ms")) * time.Millisecond)
+		}
+	})
+}
+
+// The key that opens never confirms, however often it is pressed, and the
+// menu chooses nothing by itself.
+func TestOpeningKeysDoNotConfirm(t *testing.T) {
+	t.Parallel()
+	for _, v := range []pipeline.Verb{pipeline.VerbWipe, pipeline.VerbKill, pipeline.VerbPivot, pipeline.VerbStop, pipeline.VerbRestart} {
+		d := newDesk(t, healthy(4)).intend(v, "extract").planned().wait(time.Second)
+		for _, k := range []string{"W", "K", "P", "S", "R", "!", "enter", "enter", "y", "enter", "space", "enter"} {
+			d.press(k).wait(200 * time.Millisecond)
+		}
+		if d.applied() != 0 {
+			t.Errorf("%s was confirmed by its opening keys", v)
+		}
+	}
+	items := menuItems(newDesk(t, healthy(4)).m.board(), healthy(4).in.snap.Nodes[0].Stages[0], "extract/0")
+	harm := []pipeline.Verb{pipeline.VerbKill, pipeline.VerbWipe, pipeline.VerbPivot, pipeline.VerbStop, pipeline.VerbRestart}
+	seen := false
+	for _, it := range items {
+		h := slices.Contains(harm, it.intent.Verb)
+		if seen && !h {
+			t.Errorf("%q comes after what does harm", it.text)
+		}
+		seen = seen || h
+	}
+}
+
+// Leaving while a plan is shown leaves, and does nothing else.
+func TestLeavingIsNo(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).show(pivotPlan(t0())).wait(time.Second).text("1204 train").press("ctrl+c")
+	if _, ok := d.last().(quitEffect); !ok || d.applied() != 0 {
+		t.Errorf("ctrl-c does %v", d.fx)
+	}
+}
+
+// Deck and node are on the screen that asks, in reverse video, and the time
+// that a plan can be undone.
+func TestPlanNamesWhatItActsOn(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).intend(pipeline.VerbWipe, "extract/hidden_states").planned()
+	u := d.m.ui
+	first, _, _ := strings.Cut(render(d.m.in, &u, size{80, 24}), "\n")
+	if !strings.Contains(first, "\x1b[1;7m WIPE extract/hidden_states: dflash-qwen36-27b @ train1 ") {
+		t.Errorf("first line %q", first)
+	}
+	d.shows("Can be undone until 14:12:31Z")
+}
+
+// A console that is opened while an action runs shows it, and comes back to it
+// by a key; the checks after a start are followed after its end.
+func TestActionOfAnotherConsole(t *testing.T) {
+	t.Parallel()
+	s := healthy(4)
+	a := exampleAction("a-14", t0())
+	a.EndedAt, a.Result = nil, pipeline.Running
+	s.in.snap.Nodes[0].Action = &a
+	d := newDesk(t, s).shows("ACTION stop extract by you@here").press("a").shows("4 of 4 gone")
+	if !reflect.DeepEqual(d.last(), effect(followEffect{action: "a-14"})) {
+		t.Errorf("asked for %v", d.last())
+	}
+	d.press("esc")
+	in := copyInput(d.m.in)
+	in.snap.Nodes[0].Action = nil
+	d.m.take(in)
+	d.press("a")
+	b := afterStart(t0())
+	b.ID = "a-14"
+	if fx := d.m.followed(actionMsg{id: "a-14", action: b}); !reflect.DeepEqual(fx, []effect{followEffect{action: "a-14", ended: true}}) {
+		t.Errorf("open checks ask for %v", fx)
+	}
+	d.shows("After the start").shows("waiting").shows("none yet: loading")
+}
+
+func TestInterruptedActionIsResolvedExplicitly(t *testing.T) {
+	t.Parallel()
+	s := healthy(4)
+	a := exampleAction("a-14", t0())
+	a.EndedAt, a.Result, a.Waits = nil, pipeline.Running, true
+	s.in.snap.Nodes[0].Action = &a
+	d := newDesk(t, s).shows("interrupted, waits for you").press(":").text("action-abandon a-14").press("enter").shows("end here a-14?").press("enter")
+	if len(d.fx) != 0 {
+		t.Fatalf("Enter alone asks for %v", d.fx)
+	}
+	d.press(":").text("action-resume a-14").press("enter", "y", "enter")
+	want := resolveEffect{pipeline.Resolve{Action: "a-14", How: pipeline.ResolveResume, By: "alice@laptop"}}
+	if !reflect.DeepEqual(d.last(), effect(want)) {
+		t.Errorf("asked for %v", d.last())
+	}
+}
+
+func TestPaletteSaysHow(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]pipeline.Intent{
+		"wipe extract/hidden_states":             {Verb: pipeline.VerbWipe, Target: "extract/hidden_states"},
+		"wipe extract/hidden_states proven-only": {Verb: pipeline.VerbWipe, Target: "extract/hidden_states", ProvenOnly: true},
+		"wipe scratch extract":                   {Verb: pipeline.VerbWipe, Target: "extract", Scratch: true},
+		"pivot train":                            {Verb: pipeline.VerbPivot, Target: "train"},
+		"pivot train keep":                       {Verb: pipeline.VerbPivot, Target: "train", Leave: pipeline.LeaveKeep},
+		"pivot train discard":                    {Verb: pipeline.VerbPivot, Target: "train", Leave: pipeline.LeaveDiscard},
+		"undo a-99":                              {Verb: pipeline.VerbUndo, Target: "a-99"},
+		"adopt extract 4711,4712":                {Verb: pipeline.VerbAdopt, Target: "extract", PIDs: []int{4711, 4712}},
+	} {
+		verb, target, _ := strings.Cut(line, " ")
+		got, bad := intentOf(pipeline.Verb(verb), target)
+		if bad != "" || !got.Same(want) {
+			t.Errorf("%q is %+v, %q", line, got, bad)
+		}
+		all := map[pipeline.Verb]func(board) []string{pipeline.VerbWipe: wipeTargets, pipeline.VerbPivot: pivotTargets, pipeline.VerbAdopt: adoptTargets}
+		if f := all[pipeline.Verb(verb)]; f != nil && !isTarget(f(newDesk(t, healthy(4)).m.board()), target) {
+			t.Errorf("the palette does not take %q", line)
+		}
+	}
+	for _, target := range []string{"extract", "extract x", "extract 1", "extract -5"} {
+		if _, bad := intentOf(pipeline.VerbAdopt, target); bad == "" {
+			t.Errorf("adopt %s is taken", target)
+		}
+	}
+}

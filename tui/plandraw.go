@@ -1,0 +1,361 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"pipedeck/pipeline"
+)
+
+// stepLeast is how many lines the steps keep when the screen is short: they
+// can be scrolled, the counts cannot.
+const stepLeast = 2
+
+// stepRoom is for how many steps the rest is made shorter.
+const stepRoom = 4
+
+// fits says whether the screen shows every count of the plan.
+func (v *planView) fits(sz size) bool {
+	return sz.w >= confirmW && sz.h+1 >= confirmH && v.fixed(sz, v.got).height()+stepLeast <= sz.h
+}
+
+// planParts is the plan on the screen, from top to bottom; the steps come
+// after the head.
+type planParts struct {
+	head, loss, foot []line
+}
+
+func (p planParts) height() int { return len(p.head) + len(p.loss) + len(p.foot) }
+
+// fixed are the parts of the plan that are always whole. On a short screen
+// they take fewer lines; nothing less is said of what would be lost.
+func (v *planView) fixed(sz size, now time.Time) planParts {
+	parts := v.parts(sz.w, now, true)
+	if parts.height()+min(stepRoom, len(v.plan.Steps)+len(v.plan.Blocked)) > sz.h {
+		parts = v.parts(sz.w, now, false)
+	}
+	return parts
+}
+
+func (v *planView) parts(w int, now time.Time, long bool) planParts {
+	p := v.plan
+	age := "checked " + lasting(max(0, now.Sub(v.got).Seconds())) + " ago"
+	if v.renewing {
+		age = "checking again"
+	}
+	parts := planParts{head: []line{
+		bar(w, []part{
+			{span: txt(ident, fmt.Sprintf(" %s %s: %s @ %s ", planName(p), p.Target, p.Deck, p.Node))},
+			{span: txt(plain, age), right: true, drop: 1},
+			{span: txt(plain, "Esc = no"), right: true, drop: 2},
+		}),
+		rowOf(dim, strings.Repeat("=", w)),
+	}}
+	notes := 1
+	if long {
+		parts.head = append(parts.head, rowOf(bold, "What will happen"))
+		parts.loss = append(parts.loss, nil)
+		notes = 4
+	}
+	parts.loss = append(parts.loss, lossLines(p, w, long)...)
+	for _, n := range p.Notes[:min(notes, len(p.Notes))] {
+		parts.loss = append(parts.loss, rowOf(warn, cut("! "+clean(n), w)))
+	}
+	if more := len(p.Notes) - notes; more > 0 {
+		parts.loss[len(parts.loss)-1] = rowOf(warn, cut(fmt.Sprintf("! %s (and %d more)", cut(clean(p.Notes[notes-1]), w-20), more), w))
+	}
+	parts.foot = v.footLines(w)
+	return parts
+}
+
+// planName is the verb, with what it makes of it.
+func planName(p pipeline.Plan) string {
+	name := strings.ToUpper(string(p.Action))
+	switch {
+	case p.Intent.Scratch:
+		name += " SCRATCH OF"
+	case p.Intent.ProvenOnly:
+		name += " PROVEN FILES OF"
+	case p.Action == pipeline.VerbPivot && p.Intent.Leave != "":
+		name += " (" + string(p.Intent.Leave) + ") TO"
+	}
+	return name
+}
+
+func (v *planView) draw(_ board, u *ui, sz size) []line {
+	if v.files != nil {
+		return v.files.draw(v, sz)
+	}
+	parts := v.fixed(sz, u.now)
+	if !v.fits(sz) {
+		return v.refuse(sz, parts)
+	}
+	if v.drawn.IsZero() {
+		v.drawn = u.now
+	}
+	out := append(parts.head, v.steps(size{sz.w, sz.h - parts.height()})...)
+	out = append(out, parts.loss...)
+	for len(out) < sz.h-len(parts.foot) {
+		out = append(out, nil)
+	}
+	return append(out, parts.foot...)
+}
+
+// refuse says that nothing can be confirmed on a screen that would hide counts.
+func (v *planView) refuse(sz size, parts planParts) []line {
+	h := max(confirmH, parts.height()+stepLeast+1)
+	return []line{
+		parts.head[0], rowOf(bad, cut(fmt.Sprintf("too small to confirm a plan: need %dx%d", confirmW, h), sz.w)),
+		rowOf(plain, "Nothing will be done."), rowOf(plain, "Enlarge the window or press Esc."),
+	}
+}
+
+// steps draws the steps, with their proofs if there is room, and scrolls them
+// if there is not.
+func (v *planView) steps(sz size) []line {
+	out := stepLines(v.plan, sz.w, true)
+	if len(out) > sz.h {
+		out = stepLines(v.plan, sz.w, false)
+	}
+	if len(out) > sz.h && sz.w >= 2*confirmW {
+		out = twoColumns(out, sz.w)
+	}
+	if len(out) <= sz.h {
+		return out
+	}
+	v.top = max(0, min(v.top, len(out)-sz.h+1))
+	last := min(len(out), v.top+sz.h-1)
+	more := rowOf(accent, fmt.Sprintf("    %d to %d of %d lines, PgUp PgDn", v.top+1, last, len(out)))
+	return append(append([]line{}, out[v.top:last]...), more)
+}
+
+func twoColumns(l []line, w int) []line {
+	h := (len(l) + 1) / 2
+	return beside(l[:h], (w-2)/2, 2, l[h:], (w-2)/2)
+}
+
+func stepLines(p pipeline.Plan, w int, proofs bool) []line {
+	var out []line
+	for _, why := range p.Blocked {
+		for _, part := range wrap("cannot be executed: "+why, w) {
+			out = append(out, rowOf(bad, part))
+		}
+	}
+	for _, s := range p.Steps {
+		text := fmt.Sprintf("%2d. %s %s", s.N, strings.ReplaceAll(string(s.Kind), "_", " "), strings.Join(s.On, " "))
+		if s.TimeoutSeconds > 0 {
+			text += fmt.Sprintf(" (up to %s)", lasting(s.TimeoutSeconds))
+		}
+		if !proofs {
+			out = append(out, rowOf(plain, cut(clean(text), w)))
+			continue
+		}
+		for i, part := range wrap(text, w-4) {
+			if i > 0 {
+				part = "    " + part
+			}
+			out = append(out, rowOf(plain, part))
+		}
+		if s.Proof != "" {
+			out = append(out, rowOf(dim, cut("    proof: "+clean(s.Proof), w)))
+		}
+	}
+	return out
+}
+
+// lossLines says what lies there, what the store proves of it, and what would
+// be gone. A short screen puts the kinds side by side.
+func lossLines(p pipeline.Plan, w int, long bool) []line {
+	l := p.Loss
+	if c := p.Checking; c != nil {
+		return checkingLines(*c, w)
+	}
+	var out []line
+	if l.Files == 0 && l.LostFiles == 0 && l.OtherFiles == 0 {
+		out = append(out, rowOf(plain, "No local file is touched."))
+		return append(out, planEnds(p, w)...)
+	}
+	out = append(out, lossRow(bold, "Local files", l.Files, l.Files, bytesText(l.Bytes)))
+	out = append(out, kindLines(l, w, long)...)
+	if l.LostFiles > 0 {
+		note := bytesText(l.LostBytes)
+		if l.RecomputeSeconds != nil {
+			note += ", about " + lasting(*l.RecomputeSeconds) + " to compute again"
+		} else if r := deref(l.RecomputeReason); r != "" {
+			note += ", time to compute again: " + r
+		}
+		out = append(out, lossRow(bad, "  WILL BE LOST", l.LostFiles, l.Files, note))
+	} else {
+		out = append(out, rowOf(good, "  nothing will be lost"))
+	}
+	if l.OtherFiles > 0 {
+		out = append(out, lossRow(warn, "Other files in scratch, gone", l.OtherFiles, 0, bytesText(l.OtherBytes)))
+	}
+	return append(out, planEnds(p, w)...)
+}
+
+// kindLines are the kinds of files: those that the store proves, and the rest
+// by what is wrong with them.
+func kindLines(l pipeline.Loss, w int, long bool) []line {
+	flight := ""
+	if l.InFlight > 0 {
+		flight = count(l.InFlight) + " of them being uploaded"
+	}
+	kinds := []struct {
+		look look
+		name string
+		n    int64
+		note string
+	}{
+		{plain, "proven in S3", l.Proven, "safe"},
+		{warn, "in S3, not proven", l.Unproven, ""},
+		{warn, "in S3 with other content", l.Mismatched, ""},
+		{warn, "not in S3", l.Missing, flight},
+		{warn, "unknown", l.Unknown, "counts as not in S3"},
+		{warn, "being written", l.BeingWritten, ""},
+	}
+	var out []line
+	var words []string
+	for i, k := range kinds {
+		if k.n == 0 && i > 0 {
+			continue
+		}
+		out = append(out, lossRow(k.look, "  "+k.name, k.n, l.Files, k.note))
+		words = append(words, k.name+" "+count(k.n))
+	}
+	if long {
+		return out
+	}
+	out = out[:0]
+	for _, s := range wrap(strings.Join(words, ";  "), w-2) {
+		out = append(out, rowOf(plain, "  "+s))
+	}
+	return out
+}
+
+func lossRow(k look, name string, n, of int64, note string) line {
+	share := strings.Repeat(" ", 7)
+	if of > 0 && n != of {
+		share = right(percent(n, of), 7)
+	}
+	return line{txt(k, left(name, 29)), txt(k, right(count(n), 11)), txt(plain, share), txt(k, "  "+note)}
+}
+
+func checkingLines(c pipeline.Checking, w int) []line {
+	out := []line{rowOf(bold, "Looking at files and store: what would be lost is not known yet.")}
+	if c.Total <= 0 {
+		return append(out, rowOf(plain, "  "+count(c.Done)+" files so far"))
+	}
+	share := float64(c.Done) / float64(c.Total)
+	figures := count(c.Done) + " of " + count(c.Total) + "  " + percent(min(c.Done, c.Total), c.Total) + "  "
+	return append(out, line{txt(plain, "  "+figures), txt(accent, meter(min(1, share), max(8, min(40, w-width(figures)-4))))})
+}
+
+// planEnds are what the store holds, the way to lose less, and the way back.
+func planEnds(p pipeline.Plan, w int) []line {
+	var out []line
+	if s := storeLine(p); s != "" {
+		out = append(out, rowOf(plain, cut(clean(s), w)))
+	}
+	if s := p.Safer; s != nil {
+		text := fmt.Sprintf("Safer: %s first, then %s", s.Action, s.Then)
+		if s.Seconds != nil {
+			text += " (about " + lasting(*s.Seconds) + ")"
+		}
+		out = append(out, rowOf(accent, cut(text, w)))
+	}
+	if u := undoLine(p.Undo); u != nil {
+		out = append(out, u)
+	}
+	return out
+}
+
+func storeLine(p pipeline.Plan) string {
+	s := p.Store
+	if s.Bucket == "" {
+		return ""
+	}
+	text := "S3  s3://" + strings.Trim(s.Bucket+"/"+s.Prefix, "/") + "  stored " + opt(s.StoredFiles, count)
+	if s.Total != nil {
+		text += " of " + count(*s.Total)
+	}
+	if s.CheckedAt != nil {
+		text += ", checked " + lasting(max(0, p.MadeAt.Sub(*s.CheckedAt).Seconds())) + " before"
+	}
+	if r := deref(s.Reason); r != "" {
+		text += " (" + r + ")"
+	}
+	return text
+}
+
+func undoLine(u pipeline.Undo) line {
+	if u.Until != nil {
+		return rowOf(plain, "Can be undone until "+u.Until.UTC().Format(time.TimeOnly)+"Z")
+	}
+	if r := deref(u.Reason); r != "" {
+		return rowOf(plain, "No undo: "+r)
+	}
+	return nil
+}
+
+// footLines ask for the text, or say why nothing is asked.
+func (v *planView) footLines(w int) []line {
+	rule := rowOf(dim, strings.Repeat("=", w))
+	out := []line{rule}
+	switch {
+	case v.plan.Checking != nil:
+		out = append(out, rowOf(bold, "Nothing can be confirmed until this is known. Esc = no."))
+	case !v.plan.Executable:
+		out = append(out, rowOf(bad, "This plan cannot be executed. Esc goes back."))
+	default:
+		for _, s := range wrap(ask(v.plan), w) {
+			out = append(out, rowOf(bold, s))
+		}
+		field := []span{txt(plain, "  > "), txt(bold, tail(v.typed, w-6)), txt(bold, "_")}
+		if v.at != toField {
+			field[2] = txt(plain, " ")
+		}
+		out = append(out, field)
+	}
+	return append(out, rowOf(warn, cut(v.note, w)), v.choiceLine(w))
+}
+
+// ask says what to type. Where files are lost, their number is not spelled out
+// here: it must be read above.
+func ask(p pipeline.Plan) string {
+	c := deref(p.Confirm)
+	_, name, ok := strings.Cut(c, " ")
+	switch {
+	case p.Confirm == nil:
+		return "To do it, press Enter."
+	case p.Loss.LostFiles > 0 && ok && strings.HasPrefix(c, fmt.Sprint(p.Loss.LostFiles)+" "):
+		return "To do it, type how many files will be lost (without commas), then " + name + ":"
+	}
+	return "To do it, type exactly:  " + c
+}
+
+// tail is the end of a text that is longer than its field.
+func tail(s string, w int) string {
+	r := []rune(s)
+	for len(r) > 0 && width(string(r)) > w {
+		r = r[1:]
+	}
+	return string(r)
+}
+
+func (v *planView) choiceLine(w int) line {
+	names := map[choice]string{toRenew: "count again", toFiles: "list of files", toField: "confirm"}
+	if s := v.plan.Safer; s != nil {
+		names[toSafer] = string(s.Action) + " first"
+	}
+	parts := []part{{span: txt(dim, "Tab:")}}
+	for _, c := range v.choices() {
+		k := plain
+		if c == v.at {
+			k = chosen
+		}
+		parts = append(parts, part{span: txt(k, "["+names[c]+"]")})
+	}
+	return bar(w, append(parts, part{span: txt(dim, "Enter does only what is marked"), right: true, drop: 1}))
+}
