@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	_ "modernc.org/sqlite" // the driver registers itself under "sqlite"
@@ -49,6 +50,8 @@ type Ledger struct {
 	agent string
 	// before is the run that the state directory was used for until now.
 	before string
+	// held says that files of other runs were ever recorded.
+	held atomic.Bool
 }
 
 // Open opens or makes the ledger at path and checks it. A database that is

@@ -145,8 +145,17 @@ func (l *Ledger) readBefore(ctx context.Context) error {
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("cannot read the ledger's run: %w", err)
 	}
+	var held bool
+	if err := l.write.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM held)").Scan(&held); err != nil {
+		return fmt.Errorf("cannot read whose files there are: %w", err)
+	}
+	l.held.Store(held)
 	return nil
 }
+
+// AnyHeld says whether Held may know any file: of most runs it knows none, and
+// a million files need not be asked for one by one.
+func (l *Ledger) AnyHeld() bool { return l.held.Load() }
 
 // Hold records whose the files are that were found when the run changed. After
 // it, Before is "".
@@ -159,6 +168,7 @@ func (l *Ledger) Hold(files []Held) error {
 	})
 	if err == nil {
 		l.before = ""
+		l.held.Store(l.held.Load() || len(files) > 0)
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 
 	"pipedeck/pipeline"
@@ -59,26 +60,39 @@ type audit struct {
 	files []audited
 	mu    sync.Mutex
 	cov   pipeline.OutputCoverage
-	open  []int // files whose object must be compared by hash
+	open  []int // files that must be judged and compared by hash
 	objs  map[int]pipeline.Object
+	tick  func()         // after each file that has its class; may be nil
+	watch *local.Writers // not nil: who has a file open matters
 }
 
 // audited is one local file.
 type audited struct {
+	at      *spot
+	rel     string // below at.root
+	key     string // in full
+	id      local.Identity
+	known   *ledger.Copy // hashed before, for this identity
+	held    bool         // the ledger says that a non-empty object is stored
+	proven  bool         // known is what the ledger says is stored
+	foreign bool         // it belongs to another run
+	looked  bool         // for writers, too
+	class   coverage.Class
+}
+
+// spot is a directory in which files lie, and where they are said to lie: what
+// was moved aside belongs elsewhere.
+type spot struct {
 	root  *root
-	rel   string
-	key   string // in full
-	id    local.Identity
-	known *ledger.Copy // hashed before, for this identity
-	held  bool         // the ledger says that a non-empty object is stored
-	class coverage.Class
+	base  string // absolute
+	under string // of the files, below base
+	aside bool
 }
 
 func (a *audit) run(ctx context.Context, ids bool) pipeline.OutputCoverage {
-	a.cov = pipeline.OutputCoverage{Name: a.o.name}
-	a.cov.At, a.cov.Complete = a.m.opt.Clock(), true
-	a.objs = map[int]pipeline.Object{}
+	a.begin()
 	a.scan(ctx)
+	a.sort(false)
 	a.recall(ctx)
 	a.ask(ctx)
 	a.compareAll(ctx)
@@ -89,6 +103,12 @@ func (a *audit) run(ctx context.Context, ids bool) pipeline.OutputCoverage {
 		a.cov.IDs = a.ids(ctx)
 	}
 	return a.cov
+}
+
+func (a *audit) begin() {
+	a.cov = pipeline.OutputCoverage{Name: a.o.name}
+	a.cov.At, a.cov.Complete = a.m.opt.Clock(), true
+	a.objs = map[int]pipeline.Object{}
 }
 
 // doubt makes the audit incomplete.
@@ -107,10 +127,10 @@ func (a *audit) doubt(err error) {
 
 func (a *audit) scan(ctx context.Context) {
 	for i := range a.o.roots {
-		r := &a.o.roots[i]
-		problems, err := local.Scan(ctx, r.dir, a.m.wanted(a.o), func(e local.Entry) {
+		at := &spot{root: &a.o.roots[i], base: a.o.roots[i].dir}
+		problems, err := local.Scan(ctx, at.base, a.m.wanted(a.o), func(e local.Entry) {
 			if e.Kind == local.KindRegular {
-				a.files = append(a.files, audited{root: r, rel: e.Rel, key: a.m.prefix + a.m.keyOf(a.o, e.Rel), id: e.ID})
+				a.add(at, e.Rel, e.ID)
 			}
 		})
 		if err != nil && !errors.Is(err, local.ErrNoDir) {
@@ -120,8 +140,23 @@ func (a *audit) scan(ctx context.Context) {
 			a.doubt(p.Err)
 		}
 	}
-	sort.Slice(a.files, func(i, j int) bool { return a.files[i].key < a.files[j].key })
-	a.files = slices.CompactFunc(a.files, func(x, y audited) bool { return x.key == y.key })
+}
+
+func (a *audit) add(at *spot, rel string, id local.Identity) {
+	key := a.m.prefix + a.m.keyOf(a.o, rel)
+	if strings.HasSuffix(key, rel) {
+		rel = key[len(key)-len(rel):] // one text for both, in a million files
+	}
+	a.files = append(a.files, audited{at: at, rel: rel, key: key, id: id})
+}
+
+// sort orders the files by key. Of files with one key only the first goes to
+// the store, and only the first counts unless all are asked for.
+func (a *audit) sort(all bool) {
+	sort.SliceStable(a.files, func(i, j int) bool { return a.files[i].key < a.files[j].key })
+	if !all {
+		a.files = slices.CompactFunc(a.files, func(x, y audited) bool { return x.key == y.key })
+	}
 }
 
 // recall finds hashes that are still good in the ledger.
@@ -132,20 +167,22 @@ func (a *audit) recall(ctx context.Context) {
 		for i < len(a.files) && a.files[i].key < key {
 			i++
 		}
-		if i == len(a.files) || a.files[i].key != key {
-			return nil
-		}
-		f := &a.files[i]
-		f.held = r.Stored != nil && r.Stored.Size > 0
-		for _, c := range []*ledger.Copy{r.Stored, r.Put} {
-			if isCopyOf(c, f.id) {
-				f.known = c
-			}
+		for n := i; n < len(a.files) && a.files[n].key == key; n++ {
+			a.files[n].recall(&r)
 		}
 		return nil
 	})
 	if err != nil {
 		a.m.log.Warn("audit hashes anew", "err", err)
+	}
+}
+
+func (f *audited) recall(r *ledger.Row) {
+	f.held = r.Stored != nil && r.Stored.Size > 0
+	for _, c := range []*ledger.Copy{r.Stored, r.Put} {
+		if isCopyOf(c, f.id) {
+			f.known, f.proven = c, c == r.Stored
+		}
 	}
 }
 
@@ -161,18 +198,30 @@ func (a *audit) ask(ctx context.Context) {
 		return
 	}
 	a.p = p
-	keys := make([]string, len(a.files))
-	for i := range a.files {
-		keys[i] = a.files[i].key
-	}
+	keys, first := a.keys()
 	walk := coverage.Walk
 	if !p.ListStartAfter {
 		walk = coverage.WalkSerial
 	}
-	err = walk(ctx, a.m.opt.Verifier, a.m.listPrefix(a.o), keys, a.answer)
+	err = walk(ctx, a.m.opt.Verifier, a.m.listPrefix(a.o), keys, func(k int, obj *pipeline.Object) {
+		for i := first[k]; i < first[k+1]; i++ {
+			a.answer(i, obj)
+		}
+	})
 	if err != nil {
 		a.doubt(err)
 	}
+}
+
+// keys are the distinct keys, and where in files each begins.
+func (a *audit) keys() (keys []string, first []int) {
+	keys, first = make([]string, 0, len(a.files)), make([]int, 0, len(a.files)+1)
+	for i := range a.files {
+		if i == 0 || a.files[i].key != a.files[i-1].key {
+			keys, first = append(keys, a.files[i].key), append(first, i)
+		}
+	}
+	return keys, append(first, len(a.files))
 }
 
 // answer takes what the listing says of one file; what needs its content comes
@@ -181,14 +230,14 @@ func (a *audit) answer(i int, obj *pipeline.Object) {
 	f := &a.files[i]
 	switch {
 	case local.IsPlaceholder(f.id) && (f.held || obj != nil && obj.Size > 0):
-		f.class = coverage.Skipped
+		a.settle(f, coverage.Skipped)
 		return
 	case obj == nil && f.known != nil:
-		f.class = coverage.Missing
+		a.settle(f, coverage.Missing)
 		return
 	case obj != nil && f.known != nil:
 		if like := compare(a.p, *obj, f.known); like != unsure {
-			f.class = classOfLike(like)
+			a.settle(f, classOfLike(like))
 			return
 		}
 	}
@@ -197,6 +246,13 @@ func (a *audit) answer(i int, obj *pipeline.Object) {
 	a.open = append(a.open, i)
 	if obj != nil {
 		a.objs[i] = *obj
+	}
+}
+
+func (a *audit) settle(f *audited, class coverage.Class) {
+	f.class = class
+	if a.tick != nil {
+		a.tick()
 	}
 }
 
@@ -213,16 +269,21 @@ func classOfLike(like likeness) coverage.Class {
 
 // compareAll judges and hashes the files that the ledger could not vouch for.
 func (a *audit) compareAll(ctx context.Context) {
+	a.each(ctx, a.open, func(i int) { a.settle(&a.files[i], a.classify(ctx, i)) })
+}
+
+// each runs do for files, some at a time.
+func (a *audit) each(ctx context.Context, files []int, do func(i int)) {
 	var wg sync.WaitGroup
-	work := make(chan int)
+	work := make(chan int, hashers)
 	for range hashers {
 		wg.Go(func() {
 			for i := range work {
-				a.files[i].class = a.classify(ctx, i)
+				do(i)
 			}
 		})
 	}
-	for _, i := range a.open {
+	for _, i := range files {
 		if ctx.Err() != nil {
 			break
 		}
@@ -234,36 +295,67 @@ func (a *audit) compareAll(ctx context.Context) {
 
 func (a *audit) classify(ctx context.Context, i int) coverage.Class {
 	f := &a.files[i]
-	obj, there := a.objs[i]
-	src, err := local.Open(f.root.dir, f.rel)
-	if errors.Is(err, local.ErrVanished) {
-		return coverage.Skipped // moved or removed since the scan
-	}
-	if err != nil {
-		a.doubt(err)
-		return coverage.Unknown
+	src, class := a.inspect(ctx, f)
+	if src == nil {
+		return class
 	}
 	defer func() { _ = src.Close() }()
-	id, err := src.Identity()
-	if err != nil {
-		a.doubt(err)
-		return coverage.Unknown
-	}
-	if f.known == nil || !id.Same(f.id) {
-		probe := &file{out: a.o, root: f.root, rel: f.rel, unit: a.o.unitOf(f.rel)}
-		v := a.m.judge(ctx, probe)
-		switch {
-		case v.err != nil:
-			a.doubt(v.err)
-			return coverage.Unknown
-		case !v.done && !a.final(v):
-			return coverage.BeingWritten
-		}
-	}
+	obj, there := a.objs[i]
 	if !there {
 		return coverage.Missing
 	}
-	return a.compare(ctx, src, id, obj)
+	return a.compare(ctx, src, f.id, obj)
+}
+
+// inspect opens a file and judges it. Without a file, what it is counts as is
+// known.
+func (a *audit) inspect(ctx context.Context, f *audited) (*local.File, coverage.Class) {
+	src, err := local.Open(f.at.root.dir, f.rel)
+	if errors.Is(err, local.ErrVanished) {
+		return nil, coverage.Skipped // moved or removed since the scan
+	}
+	if err != nil {
+		a.doubt(err)
+		return nil, coverage.Unknown
+	}
+	id, err := src.Identity()
+	if err != nil {
+		_ = src.Close()
+		a.doubt(err)
+		return nil, coverage.Unknown
+	}
+	changed := !id.Same(f.id)
+	f.id, f.looked = id, true
+	switch {
+	case a.watch != nil && a.watch.Has(src):
+		_ = src.Close()
+		return nil, coverage.BeingWritten
+	case f.known != nil && !changed || f.at.aside:
+		return src, coverage.Unknown
+	}
+	if class, complete := a.judged(ctx, f); !complete {
+		_ = src.Close()
+		return nil, class
+	}
+	return src, coverage.Unknown
+}
+
+// judged asks the file's format whether it is complete, and else says what it
+// counts as.
+func (a *audit) judged(ctx context.Context, f *audited) (class coverage.Class, complete bool) {
+	probe := &file{out: a.o, root: f.at.root, rel: f.rel, id: f.id, unit: a.o.unitOf(f.rel), row: &ledger.Row{}}
+	v := a.m.judge(ctx, probe)
+	f.foreign = v.owner != ""
+	switch {
+	case isGone(v.err):
+		return coverage.Skipped, false
+	case v.err != nil:
+		a.doubt(v.err)
+		return coverage.Unknown, false
+	case !v.done && !a.final(v):
+		return coverage.BeingWritten, false
+	}
+	return coverage.Unknown, true
 }
 
 // final: a jsonl whose writers are gone is complete as it is.
@@ -284,7 +376,7 @@ func (a *audit) compare(ctx context.Context, src *local.File, id local.Identity,
 		return coverage.Unknown
 	}
 	after, err := src.Identity()
-	if err != nil || !after.Same(id) {
+	if err != nil || !after.Same(id) || a.watch != nil && isRacy(id, a.m.opt.Clock()) {
 		return coverage.BeingWritten
 	}
 	return classOfLike(compare(a.p, obj, newCopy(src, id, sums.Sums, sums.ETag)))

@@ -165,7 +165,7 @@ func (m *Mover) Run(ctx context.Context) error {
 	m.reserve.hold(m.opt.Clock())
 	// Taken before anything is uploaded: what is open now is nobody's.
 	left, err := m.opt.Ledger.Uploads(ctx)
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		return err
 	}
 	m.mu.Lock()

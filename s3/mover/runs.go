@@ -67,7 +67,7 @@ func (m *Mover) inheritRoot(ctx context.Context, o *output, root, former string,
 
 // ownerOf is the run, other than this one, that a file belongs to, "" if none.
 func (m *Mover) ownerOf(ctx context.Context, o *output, id local.Identity) (string, error) {
-	if o.isArtifacts() {
+	if o.isArtifacts() || !m.opt.Ledger.AnyHeld() {
 		return "", nil
 	}
 	h, ok, err := m.opt.Ledger.Held(ctx, id.Dev, id.Ino)
