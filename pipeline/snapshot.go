@@ -41,6 +41,10 @@ type Link struct {
 	State      LinkState `json:"state"`
 	AgeSeconds *float64  `json:"age_seconds"`
 	Reason     *string   `json:"reason"`
+	// Via says how the agent is reached, where that is not this machine's socket.
+	Via *string `json:"via,omitempty"`
+	// ClockOffsetSeconds is how far the node's clock is ahead of the console's.
+	ClockOffsetSeconds *float64 `json:"clock_offset_seconds,omitempty"`
 }
 
 // AgentInfo identifies one agent process.

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"pipedeck/pipeline"
-	"pipedeck/remote/agent/wire"
 	"pipedeck/remote/client"
 )
 
@@ -354,10 +353,14 @@ func (a *app) sameSpec(ctx context.Context, s specFile, c *client.Client) (*clie
 			"stop the workers first; the next start takes this spec",
 			"cannot act on %q: the agent runs another version of it and %s", a.flag.spec, busy)
 	}
-	if _, err := client.End(ctx, wire.State{Dir: s.StateDir}); err != nil {
+	r, err := a.reach(s)
+	if err != nil {
 		return nil, err
 	}
-	return a.connect(ctx, s)
+	if _, err := r.end(ctx); err != nil {
+		return nil, err
+	}
+	return r.ensure(ctx)
 }
 
 // busyWith says what lives under an agent, or "".

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"pipedeck/pipeline"
 	"pipedeck/remote/agent"
 	"pipedeck/remote/agent/wire"
-	"pipedeck/remote/client"
 )
 
 // simulateEnv names the folder of simulated GPUs for an agent that a command
@@ -40,9 +38,11 @@ func (a *app) agentCommand() *cobra.Command {
 	}
 	for _, c := range []*cobra.Command{serve, keep} {
 		c.Flags().StringVar(&f.simulate, "simulate-gpus", "", "folder of simulated GPUs")
+		c.Flags().BoolVar(&a.flag.here, "here", false, "this machine is the node, whatever `ssh` the spec gives it")
 		c.Flags().Lookup("simulate-gpus").Hidden = true
 	}
-	cmd.AddCommand(serve, keep, a.agentStatusCommand(), a.agentStopCommand())
+	cmd.AddCommand(serve, keep, a.agentStatusCommand(), a.agentStopCommand(), a.deployCommand(), a.undeployCommand(),
+		a.dialStdioCommand(), a.farCommand())
 	return cmd
 }
 
@@ -52,6 +52,9 @@ func (a *app) agentKeep(ctx context.Context, f agentFlags) error {
 		return err
 	}
 	argv := []string{"agent", "serve", "-f", a.flag.spec, "--node", s.node.Name}
+	if s.far {
+		argv = append(argv, "--here")
+	}
 	if f.simulate != "" {
 		argv = append(argv, "--simulate-gpus", f.simulate)
 	}
@@ -68,8 +71,9 @@ func (a *app) agentServe(ctx context.Context, f agentFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := s.needLocal(); err != nil {
-		return err
+	if s.node.SSH != "" {
+		return pipeline.Problemf(pipeline.ProblemUsage, "on the node itself: pipedeck agent serve --here",
+			"cannot be the agent of node %q: the spec reaches it at %q", s.node.Name, s.node.SSH)
 	}
 	err = a.serve(ctx, s, f)
 	if errors.Is(err, agent.ErrStopped) {
@@ -122,64 +126,27 @@ func (a *app) agentStopCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := s.needLocal(); err != nil {
-				return err
-			}
-			state := wire.State{Dir: s.StateDir}
-			ran, err := client.End(cmd.Context(), state)
+			r, err := a.reach(s)
 			if err != nil {
 				return err
 			}
-			// The processes themselves are asked: the agent may not have answered.
-			live, err := livingWorkers(cmd.Context(), s.StateDir)
-			switch {
-			case err != nil:
-				a.say("agent and keeper ended; whether workers are alive is unknown: %v", err)
-			case !ran && len(live) > 0:
-				a.say("no agent runs; alive: %s", strings.Join(live, ", "))
-			case !ran:
+			e, err := r.end(cmd.Context())
+			if err != nil {
+				return err
+			}
+			switch live := strings.Join(e.Living, ", "); {
+			case e.Unseen != "":
+				a.say("agent and keeper ended; whether workers are alive is unknown: %s", e.Unseen)
+			case !e.Ran && live != "":
+				a.say("no agent runs; alive: %s", live)
+			case !e.Ran:
 				a.say("no agent runs")
-			case len(live) > 0:
-				a.say("agent and keeper ended; the next command's agent takes over what lives on: %s", strings.Join(live, ", "))
+			case live != "":
+				a.say("agent and keeper ended; the next command's agent takes over what lives on: %s", live)
 			default:
 				a.say("agent and keeper ended; no worker is alive")
 			}
 			return nil
 		},
-	}
-}
-
-// comingBack is how long a command waits for an agent that its keeper is
-// starting again.
-const comingBack = 5 * time.Second
-
-// running connects to the agent without starting one. If a keeper lives, its
-// agent is on its way back.
-func (a *app) running(ctx context.Context) (*client.Client, error) {
-	s, err := a.loadSpec()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.needLocal(); err != nil {
-		return nil, err
-	}
-	state := wire.State{Dir: s.StateDir}
-	ctx, cancel := context.WithTimeout(ctx, comingBack)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		c, err := client.Dial(ctx, state.Socket())
-		if err == nil {
-			return c, nil
-		}
-		if _, kept, heldErr := wire.Held(state.KeeperLock()); heldErr != nil || !kept {
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-tick.C:
-		}
 	}
 }

@@ -105,8 +105,8 @@ func (a *app) check(ctx context.Context) error {
 		return err
 	}
 	rep.add("spec", "spec", checkOK, fmt.Sprintf("deck %s, run %s, %d stages", s.Deck, s.Run, len(s.Stages)), "")
-	if err := s.needLocal(); err != nil {
-		rep.add("node", s.node.Name, checkUnknown, err.Error(), "run `pipedeck check` on the node itself")
+	if s.node.SSH != "" {
+		a.checkFar(ctx, rep, s)
 	} else {
 		checkNode(ctx, rep, s)
 		checkGPUs(ctx, rep, s)
@@ -138,4 +138,12 @@ func (a *app) printCheck(rep *checkReport) error {
 		}
 	}
 	return t.print(a.out)
+}
+
+// hintOf is what an error says to do.
+func hintOf(err error) string {
+	if p, ok := errors.AsType[*pipeline.Problem](err); ok {
+		return p.Hint
+	}
+	return ""
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,18 +25,22 @@ const specCopy = "spec.yaml"
 
 // connect returns a client of the deck's agent, starting one if none runs.
 func (a *app) connect(ctx context.Context, s specFile) (*client.Client, error) {
-	if err := s.needLocal(); err != nil {
+	r, err := a.reach(s)
+	if err != nil {
 		return nil, err
 	}
-	return client.Ensure(ctx, client.EnsureOptions{
-		State: wire.State{Dir: s.StateDir}, Wait: startWait,
-		Spawn: func(ctx context.Context) error { return a.spawn(ctx, s) },
-	})
+	return r.ensure(ctx)
+}
+
+// spawnWith says what an agent is started with instead of this process's own.
+type spawnWith struct {
+	env []string
+	exe string
 }
 
 // spawn leaves the spec for the agent and starts its keeper. The agent runs the
 // copy: editing the file does not change a running deck.
-func (a *app) spawn(ctx context.Context, s specFile) error {
+func (a *app) spawn(ctx context.Context, s specFile, with *spawnWith) error {
 	if _, err := os.Stat(s.Workdir); err != nil {
 		return pipeline.Problemf(pipeline.ProblemFailed, "make the directory, or correct `workdir`",
 			"cannot use the workdir %q: %v", s.Workdir, cause(err))
@@ -51,10 +56,17 @@ func (a *app) spawn(ctx context.Context, s specFile) error {
 		}
 	}
 	argv := []string{"agent", "keep", "-f", copied, "--node", s.node.Name}
-	if dir := a.env(simulateEnv); dir != "" {
+	if s.far {
+		argv = append(argv, "--here")
+	}
+	if dir := cmp.Or(a.flag.simulate, a.env(simulateEnv)); dir != "" {
 		argv = append(argv, "--simulate-gpus", dir)
 	}
-	return agent.Spawn(ctx, agent.SpawnOptions{State: wire.State{Dir: s.StateDir}, Argv: argv, Dir: s.Workdir})
+	opts := agent.SpawnOptions{State: wire.State{Dir: s.StateDir}, Argv: argv, Dir: s.Workdir}
+	if with != nil {
+		opts.Env, opts.Exe = with.env, with.exe
+	}
+	return agent.Spawn(ctx, opts)
 }
 
 // writeFile replaces a small file in one step.

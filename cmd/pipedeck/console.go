@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"pipedeck/pipeline"
-	"pipedeck/remote/agent/wire"
 	"pipedeck/remote/client"
 	"pipedeck/tui"
 )
@@ -42,8 +41,15 @@ func (a *app) console(ctx context.Context) error {
 	return a.withDeck(ctx, func(s specFile, c *client.Client) error {
 		// Only a command starts an agent: one that was stopped on purpose must not
 		// come back by itself, with the spec and the credentials of this console.
-		socket := wire.State{Dir: s.StateDir}.Socket()
-		err := a.openConsole(ctx, c, keys, func(ctx context.Context) (pipeline.Deck, error) { return client.Dial(ctx, socket) })
+		r, err := a.reach(s)
+		if err != nil {
+			return err
+		}
+		r.alone()
+		if f, ok := r.(*far); ok {
+			go f.fwd.keep(ctx, c)
+		}
+		err = a.openConsole(ctx, c, keys, func(ctx context.Context) (pipeline.Deck, error) { return r.dial(ctx) })
 		if errors.Is(err, tui.ErrDumbTerminal) {
 			return a.snapshot(ctx, "")
 		}

@@ -16,11 +16,16 @@ import (
 type specFile struct {
 	*spec.Spec
 	node spec.Node
+	far  bool // this is a node of a console elsewhere
 }
 
 // loadSpec reads the spec of this invocation. All its errors are shown at once.
 func (a *app) loadSpec() (specFile, error) {
-	return loadSpecFile(a.flag.spec, a.flag.node)
+	s, err := loadSpecFile(a.flag.spec, a.flag.node)
+	if a.flag.here && s.node.SSH != "" {
+		s.node.SSH, s.far = "", true
+	}
+	return s, err
 }
 
 func loadSpecFile(path, node string) (specFile, error) {
@@ -77,14 +82,4 @@ func pickNode(sp *spec.Spec, name string) (spec.Node, error) {
 	}
 	return spec.Node{}, pipeline.Problemf(pipeline.ProblemUsage, fmt.Sprintf("the spec has %q", names),
 		"cannot use node %q: the spec has no such node", name)
-}
-
-// needLocal refuses a node that is reached over SSH, which this build cannot.
-func (s specFile) needLocal() error {
-	if s.node.SSH == "" {
-		return nil
-	}
-	return pipeline.Problemf(pipeline.ProblemUnreachable,
-		"run pipedeck on that node with a spec without `nodes`",
-		"cannot reach node %q at %q: this build works on the machine it runs on only", s.node.Name, s.node.SSH)
 }

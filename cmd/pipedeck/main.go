@@ -37,6 +37,7 @@ type app struct {
 	// parsed says that a command line was understood: an error before that is
 	// one of usage.
 	parsed bool
+	nodes  map[string]*far // reached over SSH
 }
 
 // globalFlags hold for every command.
@@ -44,6 +45,13 @@ type globalFlags struct {
 	spec string // -f
 	node string
 	json bool
+	// here says that this machine is the node, whatever way the spec names to it.
+	here bool
+	// simulate is the folder of simulated GPUs that a console asks for.
+	simulate string
+	// noDeploy keeps anything from being installed or started on a node.
+	noDeploy       bool
+	acceptHostKeys []string
 }
 
 // The exit codes of DESIGN section 6.
@@ -66,6 +74,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 func (a *app) run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	defer a.closeNodes()
 	root := a.rootCommand()
 	root.SetArgs(args)
 	root.SetIn(a.in)
@@ -157,6 +166,7 @@ Exit codes: 0 healthy or done, 1 degraded, 2 failed, 3 unreachable or unknown,
 	root.SetVersionTemplate("pipedeck {{.Version}}\n")
 	f := root.PersistentFlags()
 	f.StringVar(&a.flag.node, "node", "", "the node, where the spec has several")
+	f.BoolVar(&a.flag.noDeploy, "no-deploy", false, "install and start nothing on a node over SSH")
 	f.BoolVar(&a.flag.json, "json", false, "print the result as JSON")
 	root.Flags().StringVar(&watch, "watch", "", "with --json: one object a line, this often (such as 2s)")
 	a.viewFlags(root)

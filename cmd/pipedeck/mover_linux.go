@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+
 	"pipedeck/pipeline"
 	"pipedeck/s3/ledger"
 	"pipedeck/s3/local"
@@ -32,7 +34,7 @@ func (m *moverParts) close() error {
 // uploads, the other verifies over connections of its own. Before a file is
 // moved aside and before it is unlinked, mine is called: it does not return
 // once the deck is another agent's.
-func newMover(ctx context.Context, s specFile, log *slog.Logger, mine func()) (*moverParts, error) {
+func newMover(ctx context.Context, s specFile, creds aws.CredentialsProvider, log *slog.Logger, mine func()) (*moverParts, error) {
 	l, err := ledger.Open(ctx, filepath.Join(s.StateDir, "ledger.db"), ledger.Binding{
 		Endpoint: s.Store.Endpoint, Bucket: s.Store.Bucket, Prefix: s.Store.Prefix, Run: s.Run, Deck: s.Deck,
 	})
@@ -41,7 +43,6 @@ func newMover(ctx context.Context, s specFile, log *slog.Logger, mine func()) (*
 	}
 	parts := &moverParts{ledger: l}
 	limiter := store.NewLimiter(s.Store.RequestsPerSecond, s.Store.Bandwidth)
-	creds := store.LoadCredentials(nil)
 	client := func() pipeline.Store {
 		c := store.New(storeOptions(s, creds))
 		parts.stores = append(parts.stores, c)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"golang.org/x/sys/unix"
 
 	"pipedeck/gpu"
@@ -25,6 +26,7 @@ import (
 	"pipedeck/remote/logs"
 	"pipedeck/remote/proc"
 	"pipedeck/s3/local"
+	"pipedeck/s3/store"
 )
 
 func shimMain(dir string) int { return proc.ShimMain(dir) }
@@ -69,7 +71,7 @@ func killRecorded(ctx context.Context, runs string) {
 // serve wires the agent of one deck and runs it until it is told to end.
 func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 	log := slog.New(slog.NewTextHandler(a.err, nil))
-	keeper := agent.TakeKeeper() // before anything takes the environment
+	keeper, vault := agent.TakeKeeper(), agent.TakeVault() // before anything takes the environment
 	state := wire.State{Dir: s.StateDir}
 	if err := agent.PrepareStateDir(s.StateDir); err != nil {
 		return err
@@ -90,7 +92,8 @@ func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 		return errors.Join(err, lock.Release())
 	}
 	defer closing(log, "journal", j.Close)
-	m, err := newMover(ctx, s, log, func() { agent.Mine(lock, a.lockLost) })
+	creds, taker := credentialsOf(s, vault)
+	m, err := newMover(ctx, s, creds, log, func() { agent.Mine(lock, a.lockLost) })
 	if err != nil {
 		return errors.Join(err, lock.Release())
 	}
@@ -107,10 +110,25 @@ func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 	if err != nil {
 		return errors.Join(err, lock.Release())
 	}
-	return runAgent(ctx, d, m, agent.Options{
+	opts := agent.Options{
 		SocketPath: state.Socket(), LockPath: state.AgentLock(), Lock: lock, Deck: d, Info: info,
 		Keeper: keeper, DeckName: s.Deck, Run: s.Run, Node: s.node.Name, Log: log,
-	})
+	}
+	if taker != nil {
+		taker.taken = func() { _ = d.Retry(ctx) } // what fails is tried again anyway
+		opts.Credentials = taker
+	}
+	return runAgent(ctx, d, m, opts)
+}
+
+// credentialsOf is where the agent gets the store's credentials: on a node over
+// SSH from who connects, if the spec says so, else from this machine's chain.
+func credentialsOf(s specFile, vault *agent.Vault) (aws.CredentialsProvider, *taker) {
+	if !s.far || !s.forwards() {
+		return store.LoadCredentials(nil), nil
+	}
+	keys := store.NewForwarded(nil)
+	return keys, newTaker(keys, vault)
 }
 
 // lockLost ends the agent as kill -9 would: every file that it has open may be

@@ -34,6 +34,7 @@ func (s *server) endpoints() []endpoint {
 		{method: "GET", path: wire.PathStrange, call: s.getStrangers},
 		{method: "POST", path: wire.PathResolve, mutates: true, call: s.postResolve},
 		{method: "POST", path: wire.PathRetry, mutates: true, call: s.postRetry},
+		{method: "POST", path: wire.PathCredentials, mutates: true, call: s.postCredentials},
 		{method: "POST", path: wire.PathStop, mutates: true, call: s.postStop, after: s.beginStop},
 	}
 }
@@ -47,6 +48,12 @@ func (s *server) getHello(context.Context, *request) (any, error) {
 		} else {
 			hello.KeeperLost = true
 		}
+	}
+	hello.Now = time.Now().UTC()
+	hello.SHA256 = ownHash()
+	if s.creds != nil {
+		state := s.creds.State()
+		hello.Credentials = &state
 	}
 	return hello, nil
 }
@@ -169,6 +176,22 @@ func (s *server) postResolve(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	return s.deck.Resolve(ctx, req)
+}
+
+func (s *server) postCredentials(_ context.Context, r *request) (any, error) {
+	if s.creds == nil {
+		return nil, pipeline.Problemf(pipeline.ProblemRefused, "set `credentials: forward` in the spec's store",
+			"cannot take credentials: this deck uses those of its node")
+	}
+	var c wire.Credentials
+	if err := r.decode(&c); err != nil {
+		return nil, err
+	}
+	if c.AccessKeyID == "" || c.SecretAccessKey == "" {
+		return nil, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot take credentials: they have no keys")
+	}
+	s.creds.Take(c)
+	return s.creds.State(), nil
 }
 
 func (s *server) postRetry(ctx context.Context, _ *request) (any, error) {

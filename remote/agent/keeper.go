@@ -90,7 +90,7 @@ func Keeper(ctx context.Context, opts KeeperOptions) error {
 	ctx, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	go Guard(ctx, lock, func(p *pipeline.Problem) { lose(p) })
-	k := &keeper{opts: opts, lock: lock}
+	k := &keeper{opts: opts, lock: lock, memory: &memory{}}
 	k.mark(wire.LockStarting, 0)
 	err = k.run(ctx)
 	if p := lostLock(ctx); p != nil {
@@ -106,8 +106,9 @@ func lostLock(ctx context.Context) *pipeline.Problem {
 }
 
 type keeper struct {
-	opts KeeperOptions
-	lock *wire.Lock
+	opts   KeeperOptions
+	lock   *wire.Lock
+	memory *memory
 }
 
 // run is the keeper's loop: one agent after the other.
@@ -242,7 +243,15 @@ func (k *keeper) runAgent(ctx context.Context) ending {
 	cmd.Env = append(slices.Clip(env), keeperEnv+"="+strconv.Itoa(os.Getpid()))
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	vault, err := k.memory.connect()
+	if err != nil {
+		return ending{how: err.Error()}
+	}
+	cmd.ExtraFiles = []*os.File{vault} // its descriptor is the first after stderr
+	cmd.Env = append(cmd.Env, vaultEnv+"=3")
+	err = cmd.Start()
+	_ = vault.Close() // the agent's end is the agent's alone
+	if err != nil {
 		return ending{how: err.Error()}
 	}
 	ended := make(chan error, 1)

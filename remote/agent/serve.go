@@ -31,6 +31,8 @@ type Options struct {
 	DeckName, Run, Node string
 	Proto               wire.Proto // zero: the range of this build
 	Features            []string
+	// Credentials take what a client hands over; nil where nothing may be.
+	Credentials CredentialTaker
 	// OnStop is called once, when a client told the agent to end, before
 	// Serve returns ErrStopped.
 	OnStop func()
@@ -101,6 +103,10 @@ func Serve(ctx context.Context, opts Options) error {
 		ConnContext:       s.connContext,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
+	// Over SSH all requests share one channel, which HTTP/1 would take for one at a time.
+	h.Protocols = new(http.Protocols)
+	h.Protocols.SetHTTP1(true)
+	h.Protocols.SetUnencryptedHTTP2(true)
 	ended := make(chan error, 1)
 	go func() { ended <- h.Serve(listener) }()
 	s.log.Info("agent serves", "socket", opts.SocketPath, "pid", os.Getpid())
@@ -163,6 +169,7 @@ func newServer(opts Options) (*server, error) {
 	return &server{
 		deck: opts.Deck, log: opts.Log, lock: lock,
 		hello:  helloOf(opts),
+		creds:  opts.Credentials,
 		keeper: opts.Keeper,
 		keys:   newKeyCache(256),
 		stop:   make(chan struct{}),

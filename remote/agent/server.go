@@ -32,6 +32,7 @@ type server struct {
 	hello  wire.Hello
 	keeper int // pid of the keeper that started this process; 0: none did
 	keys   *keyCache
+	creds  CredentialTaker // nil: none are taken
 
 	stopOnce sync.Once
 	stop     chan struct{}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -28,6 +29,10 @@ const (
 	maxAnswer = 256 << 20
 )
 
+// insistAfter are the pauses before a call over a tunnel is made again: a link
+// that was cut is back within seconds, or not soon.
+var insistAfter = []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second}
+
 // Client is a pipeline.Deck that asks an agent. It is safe for concurrent use.
 // Its errors are *pipeline.Problem; errors.Is tells ErrNoAgent, ErrVersion and
 // ErrDenied.
@@ -35,7 +40,11 @@ type Client struct {
 	where string
 	proto wire.Proto
 	http  *http.Client
+	bulk  *http.Client // for what is large
+	via   func() string
 	first wire.Hello // from when it was dialled
+	// offset is how far the node's clock is before this one's, at the first hello.
+	offset time.Duration
 }
 
 var _ pipeline.Deck = (*Client)(nil)
@@ -67,29 +76,75 @@ func unixDialer(socketPath string) Dialer {
 // DialFunc is Dial over connections of dial's making; where names the agent in
 // errors.
 func DialFunc(ctx context.Context, where string, dial Dialer) (*Client, error) {
-	c := newClient(where, wire.Current(), dial)
+	return newClient(where, wire.Current(), dial).greet(ctx)
+}
+
+// Tunnel is how an agent on another machine is reached.
+type Tunnel struct {
+	Where string // names the agent in errors
+	// Dial opens a stream that all requests share, as HTTP/2.
+	Dial Dialer
+	// Bulk opens one that what is large goes through, to hold up nothing else.
+	Bulk Dialer
+	// Via says how the agent is reached now, for the snapshot.
+	Via func() string
+}
+
+// DialTunnel is Dial to another machine.
+func DialTunnel(ctx context.Context, t Tunnel) (*Client, error) {
+	c := newClient(t.Where, wire.Current(), t.Dial)
+	c.http = shared(t.Dial)
+	c.bulk = shared(t.Bulk)
+	c.via = t.Via
+	return c.greet(ctx)
+}
+
+// shared sends all requests over one stream.
+func shared(dial Dialer) *http.Client {
+	transport := transportOver(dial)
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	return &http.Client{Transport: transport}
+}
+
+// greet checks the protocol and the node's clock.
+func (c *Client) greet(ctx context.Context) (*Client, error) {
+	asked := time.Now()
 	hello, err := c.Hello(ctx)
 	if err != nil {
 		c.Close()
 		return nil, err
 	}
 	c.first = hello
+	if !hello.Now.IsZero() {
+		c.offset = hello.Now.Sub(asked.Add(time.Since(asked) / 2))
+	}
 	return c, nil
 }
 
+// First is the agent's answer when it was dialled.
+func (c *Client) First() wire.Hello { return c.first }
+
 func newClient(where string, proto wire.Proto, dial Dialer) *Client {
-	transport := &http.Transport{
+	h := &http.Client{Transport: transportOver(dial)}
+	return &Client{where: where, proto: proto, http: h, bulk: h}
+}
+
+func transportOver(dial Dialer) *http.Transport {
+	return &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 		MaxConnsPerHost:    6, // channels of one SSH connection are not free
 		MaxIdleConns:       6,
 		IdleConnTimeout:    time.Minute,
 		DisableCompression: true,
 	}
-	return &Client{where: where, proto: proto, http: &http.Client{Transport: transport}}
 }
 
 // Close gives the idle connections back. The agent goes on.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.http.CloseIdleConnections()
+	c.bulk.CloseIdleConnections()
+}
 
 // Hello asks who the agent is. A protocol without a common version is a
 // Problem that wraps ErrVersion.
@@ -108,7 +163,19 @@ func (c *Client) Hello(ctx context.Context) (wire.Hello, error) {
 func (c *Client) Snapshot(ctx context.Context) (pipeline.Snapshot, error) {
 	var snap pipeline.Snapshot
 	err := c.get(ctx, quick, wire.PathSnapshot, nil, &snap)
+	if c.via == nil {
+		return snap, err
+	}
+	for i := range snap.Nodes {
+		via, offset := c.via(), math.Round(c.offset.Seconds()*10)/10
+		snap.Nodes[i].Link.Via, snap.Nodes[i].Link.ClockOffsetSeconds = &via, &offset
+	}
 	return snap, err
+}
+
+// Forward hands credentials to the agent's memory.
+func (c *Client) Forward(ctx context.Context, creds wire.Credentials) error {
+	return c.post(ctx, quick, wire.PathCredentials, rand.Text(), creds, &struct{}{})
 }
 
 // Plan implements pipeline.Deck.
@@ -168,7 +235,7 @@ func (c *Client) Log(ctx context.Context, req pipeline.LogRequest) (pipeline.Log
 		"tail": {strconv.Itoa(req.Tail)}, "limit": {strconv.Itoa(req.Limit)},
 		"lines": {strconv.FormatBool(req.Lines)},
 	}
-	err := c.get(ctx, req.Wait+slack, wire.PathLog, query, &chunk)
+	err := c.roundTrip(ctx, c.bulk, req.Wait+slack, http.MethodGet, wire.PathLog+"?"+query.Encode(), "", nil, &chunk)
 	return chunk, err
 }
 
@@ -246,7 +313,7 @@ func (c *Client) get(ctx context.Context, limit time.Duration, path string, quer
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	return c.roundTrip(ctx, limit, http.MethodGet, path, "", nil, out)
+	return c.roundTrip(ctx, c.http, limit, http.MethodGet, path, "", nil, out)
 }
 
 func (c *Client) post(ctx context.Context, limit time.Duration, path, key string, in, out any) error {
@@ -254,11 +321,23 @@ func (c *Client) post(ctx context.Context, limit time.Duration, path, key string
 	if err != nil {
 		return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot encode the request: %w", err)
 	}
-	return c.roundTrip(ctx, limit, http.MethodPost, path, key, body, out)
+	return c.insist(ctx, func() error { return c.roundTrip(ctx, c.http, limit, http.MethodPost, path, key, body, out) })
+}
+
+// insist makes a mutating call again when its answer was lost with the link:
+// its key makes the agent answer what it did the first time.
+func (c *Client) insist(ctx context.Context, call func() error) error {
+	for try := 0; ; try++ {
+		err := call()
+		if c.via == nil || try == len(insistAfter) || !errors.Is(err, ErrLink) || ctx.Err() != nil {
+			return err
+		}
+		pause(ctx, insistAfter[try])
+	}
 }
 
 // roundTrip makes one call of at most limit (0: as long as ctx).
-func (c *Client) roundTrip(ctx context.Context, limit time.Duration, method, path, key string, body []byte, out any) error {
+func (c *Client) roundTrip(ctx context.Context, over *http.Client, limit time.Duration, method, path, key string, body []byte, out any) error {
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
@@ -271,7 +350,7 @@ func (c *Client) roundTrip(ctx context.Context, limit time.Duration, method, pat
 	if key != "" {
 		req.Header.Set(wire.HeaderKey, key)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := over.Do(req)
 	if err != nil {
 		return transportProblem(c.where, err)
 	}

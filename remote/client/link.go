@@ -68,6 +68,7 @@ func (v view) byAge(now time.Time, interval time.Duration, why string) (pipeline
 // withLink is snap as seen over the link of its one agent. snap is not changed.
 func withLink(snap pipeline.Snapshot, link Link) pipeline.Snapshot {
 	for _, node := range snap.Nodes {
+		link.Via, link.ClockOffsetSeconds = node.Link.Via, node.Link.ClockOffsetSeconds
 		snap = pipeline.WithLink(snap, node.Name, link)
 	}
 	return snap

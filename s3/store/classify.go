@@ -72,6 +72,9 @@ func classify(ctx context.Context, op, key string, err error) *pipeline.StoreErr
 	e := &pipeline.StoreError{Op: op, Key: key, Class: pipeline.StoreTransient, Err: err}
 	if noCreds, ok := errors.AsType[*NoCredentialsError](err); ok {
 		e.Class, e.Hint, e.Err = pipeline.StoreCredentials, hintNoCredentials, noCreds
+		if noCreds.Hint != "" {
+			e.Hint = noCreds.Hint
+		}
 		return e
 	}
 	var re *awshttp.ResponseError

@@ -15,15 +15,22 @@ import (
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 )
 
-// NoCredentialsError says that the AWS default chain holds no usable keys.
-type NoCredentialsError struct{ Err error }
+// NoCredentialsError says that the AWS default chain holds no usable keys, or,
+// with a hint of its own, that another source has none.
+type NoCredentialsError struct {
+	Err  error
+	Hint string
+}
 
 // Error names the places that were looked at.
 func (e *NoCredentialsError) Error() string {
+	if e.Hint != "" {
+		return e.Err.Error()
+	}
 	return fmt.Sprintf("no credentials in environment, profile or config files: %v", e.Err)
 }
 
-// Unwrap returns the chain's own error.
+// Unwrap returns the source's own error.
 func (e *NoCredentialsError) Unwrap() error { return e.Err }
 
 // Limits of one look through the chain: a metadata service that does not

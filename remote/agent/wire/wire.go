@@ -3,6 +3,8 @@
 package wire
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"strconv"
@@ -49,6 +51,8 @@ const (
 	PathResolve  = "/v1/resolve"
 	PathStrange  = "/v1/strangers"
 	PathStop     = "/v1/stop"
+
+	PathCredentials = "/v1/credentials"
 )
 
 // HeaderKey carries the idempotency key of a mutating call: the same key with
@@ -82,6 +86,36 @@ type Hello struct {
 	KeeperPID int `json:"keeper_pid"`
 	// KeeperLost is true when a keeper started this agent and has since gone.
 	KeeperLost bool `json:"keeper_lost"`
+	// Now is the node's clock at the answer.
+	Now time.Time `json:"now"`
+	// SHA256 is of the program that runs, hex; empty if it cannot be read.
+	SHA256 string `json:"sha256"`
+	// Credentials are what the agent was handed; null where it takes none.
+	Credentials *CredentialState `json:"credentials,omitempty"`
+}
+
+// Credentials are keys of the store on their way to the agent's memory. They
+// are never written anywhere.
+type Credentials struct {
+	AccessKeyID     string     `json:"access_key_id"`
+	SecretAccessKey string     `json:"secret_access_key"`
+	SessionToken    string     `json:"session_token"`
+	Expires         *time.Time `json:"expires"` // null: they do not
+}
+
+// ID tells credentials apart without telling what they are.
+func (c Credentials) ID() string {
+	if c.AccessKeyID == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(c.AccessKeyID + "\x00" + c.SecretAccessKey + "\x00" + c.SessionToken))
+	return hex.EncodeToString(sum[:8])
+}
+
+// CredentialState is what may be told of credentials that an agent holds.
+type CredentialState struct {
+	ID      string     `json:"id"` // empty: it was handed none
+	Expires *time.Time `json:"expires"`
 }
 
 // Status is the HTTP status that a kind of problem travels with.

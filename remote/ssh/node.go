@@ -1,0 +1,264 @@
+package ssh
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"pipedeck/pipeline"
+)
+
+// Node is one machine over SSH: a connection that is made when it is needed and
+// again after it was lost. It is safe for concurrent use.
+type Node struct {
+	stateDir string
+	version  string // of the program that is installed, as a path element
+
+	dialing chan struct{} // one connects at a time
+	dialer  dialer
+
+	mu      sync.Mutex
+	link    *link
+	bulk    *Node
+	exe     string // the program on the node, once it is known
+	closed  bool
+	failure error // of the last attempt to connect
+	until   time.Time
+}
+
+// failurePause is how long the next caller gets the last failure instead of an
+// attempt of its own: several callers must not hammer a node.
+const failurePause = 200 * time.Millisecond
+
+// NewNode makes a Node of a deck whose state is in stateDir there; nothing is
+// dialled yet.
+func NewNode(opts Options, stateDir string) *Node {
+	if opts.Say == nil {
+		opts.Say = func(string, ...any) {}
+	}
+	return &Node{
+		stateDir: stateDir, dialing: make(chan struct{}, 1),
+		dialer: dialer{opts: opts, rings: map[string]*keyring{}},
+	}
+}
+
+// Quiet makes later connections ask nobody anything: the console has the
+// terminal by then.
+func (n *Node) Quiet() {
+	n.dialing <- struct{}{}
+	defer func() { <-n.dialing }()
+	n.dialer.opts.Prompt = nil
+	for _, ring := range n.dialer.rings {
+		for _, id := range ring.ids {
+			if locked, ok := id.signer.(*lockedKey); ok {
+				locked.quiet()
+			}
+		}
+	}
+}
+
+func (l *lockedKey) quiet() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.prompt = nil
+}
+
+// connected returns the living connection, or makes one.
+func (n *Node) connected(ctx context.Context) (*link, error) {
+	select {
+	case n.dialing <- struct{}{}:
+		defer func() { <-n.dialing }()
+	case <-ctx.Done():
+		return nil, lost("", "cannot connect to %q: %w", n.dialer.opts.Target.label(), ctx.Err())
+	}
+	n.mu.Lock()
+	l, closed, failure, until := n.link, n.closed, n.failure, n.until
+	n.mu.Unlock()
+	switch {
+	case closed:
+		return nil, lost("", "the connection to %q was closed", n.dialer.opts.Target.label())
+	case l != nil && l.alive():
+		return l, nil
+	case failure != nil && time.Now().Before(until):
+		return nil, failure
+	}
+	l, err := n.dialer.open(ctx)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		n.failure, n.until = err, time.Now().Add(failurePause)
+		return nil, err
+	}
+	n.failure = nil
+	n.link = l
+	return l, nil
+}
+
+// Close ends the connections; what runs on the node goes on.
+func (n *Node) Close() {
+	n.mu.Lock()
+	l, bulk := n.link, n.bulk
+	n.closed = true
+	n.mu.Unlock()
+	if bulk != nil {
+		bulk.Close()
+	}
+	if l != nil {
+		l.close(fmt.Errorf("closed here"))
+	}
+	if len(n.dialing) == 0 {
+		for _, ring := range n.dialer.rings {
+			ring.close()
+		}
+	}
+}
+
+// Dial opens a stream to the agent; its errors are those that a client makes
+// sense of.
+func (n *Node) Dial(ctx context.Context) (net.Conn, error) {
+	l, err := n.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.socket(ctx, n.stateDir, plainSocket(n.stateDir), n.program)
+}
+
+// DialBulk is Dial over a connection apart, for what is large: it must not
+// hold up what is small. Without a second connection it takes the first.
+func (n *Node) DialBulk(ctx context.Context) (net.Conn, error) {
+	n.mu.Lock()
+	if n.bulk == nil {
+		opts := n.dialer.opts
+		opts.Prompt = nil
+		n.bulk = NewNode(opts, n.stateDir)
+		n.bulk.exe = n.exe
+		n.bulk.dialer.rings = n.dialer.rings
+	}
+	bulk := n.bulk
+	n.mu.Unlock()
+	conn, err := bulk.Dial(ctx)
+	if err != nil {
+		return n.Dial(ctx)
+	}
+	return conn, nil
+}
+
+// Via says how the agent is reached, for the operator.
+func (n *Node) Via() string {
+	n.mu.Lock()
+	l := n.link
+	n.mu.Unlock()
+	via := "ssh " + n.dialer.opts.Target.label()
+	if len(n.dialer.opts.Target.Jumps) > 0 {
+		via += fmt.Sprintf(" over %d jump hosts", len(n.dialer.opts.Target.Jumps))
+	}
+	if l != nil && l.throughStdio() {
+		via += ", through dial-stdio (forwarding refused)"
+	}
+	return via
+}
+
+// plainSocket is where the agent listens, "" where only the node can tell: a
+// long path has a short one named after it.
+func plainSocket(stateDir string) string {
+	if plain := path.Join(stateDir, "agent.sock"); len(plain) <= 100 {
+		return plain
+	}
+	return ""
+}
+
+// program finds an installed program on the node, "" if there is none.
+func (n *Node) program(ctx context.Context) (string, error) {
+	n.mu.Lock()
+	exe := n.exe
+	n.mu.Unlock()
+	if exe != "" {
+		return exe, nil
+	}
+	p, err := n.Probe(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, b := range p.Bases {
+		if b.Usable && len(b.Installed) > 0 {
+			n.use(b.Installed[len(b.Installed)-1])
+			return b.Installed[len(b.Installed)-1], nil
+		}
+	}
+	return "", nil
+}
+
+// use makes exe the program that the node's commands are run with.
+func (n *Node) use(exe string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.exe = exe
+	if n.bulk != nil {
+		n.bulk.use(exe)
+	}
+}
+
+// Probe asks the node what it is and what is installed there.
+func (n *Node) Probe(ctx context.Context) (Probe, error) {
+	l, err := n.connected(ctx)
+	if err != nil {
+		return Probe{}, err
+	}
+	return l.probe(ctx, n.stateDir)
+}
+
+// answer is what the program says on the node: a result, or a Problem.
+type answer struct {
+	Result  json.RawMessage   `json:"result"`
+	Problem *pipeline.Problem `json:"problem"`
+}
+
+// Call runs `agent far OP` of the program on the node: a request in, a result
+// or a Problem out. A call whose answer does not come has an unknown effect.
+func (n *Node) Call(ctx context.Context, op string, request, out any) error {
+	exe, err := n.program(ctx)
+	if err != nil {
+		return err
+	}
+	if exe == "" {
+		return noAgent(&n.dialer.opts.Target)
+	}
+	return n.callOf(ctx, exe, op, request, out)
+}
+
+func (n *Node) callOf(ctx context.Context, exe, op string, request, out any) error {
+	l, err := n.connected(ctx)
+	if err != nil {
+		return err
+	}
+	word, ok := shellWord(exe)
+	if !ok {
+		return fmt.Errorf("cannot run %q through a shell", exe)
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("cannot encode the request: %w", err)
+	}
+	mark := nonce()
+	r, err := l.run(ctx, fmt.Sprintf("exec %s agent far --mark %s %s", word, mark, op), strings.NewReader(string(body)+"\n"))
+	if err != nil {
+		return err
+	}
+	text := first(framed(r.out, mark)["answer"])
+	var a answer
+	if text == "" || json.Unmarshal([]byte(text), &a) != nil {
+		return unframed(l, "`"+path.Base(exe)+" agent far "+op+"`", r)
+	}
+	if a.Problem != nil {
+		return a.Problem
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(a.Result, out)
+}
