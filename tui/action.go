@@ -14,6 +14,7 @@ type actionView struct {
 	action pipeline.Action
 	then   pipeline.Intent // offered once it is done; may be zero
 	err    string          // why the last look failed; the action may still go on
+	all    bool            // all evidence is shown, also of what is verified
 	top    int
 }
 
@@ -136,7 +137,7 @@ func (v *actionView) draw(b board, u *ui, sz size) []line {
 	}
 	out := []line{}
 	for _, s := range a.Steps {
-		out = append(out, resultLines(s, sz.w)...)
+		out = append(out, resultLines(s, sz.w, v.all)...)
 	}
 	if r := deref(a.Reason); r != "" {
 		out = append(out, nil)
@@ -188,7 +189,15 @@ func (v *actionView) endLines(w int) []line {
 	return out
 }
 
-func resultLines(s pipeline.StepResult, w int) []line {
+func toggleEvidence(m *model) []effect {
+	v := m.ui.top().(*actionView)
+	v.all, v.top = !v.all, 0
+	return nil
+}
+
+// resultLines are a step and its evidence. That of a verified step is only
+// counted, unless all is asked for: what is not verified must not drown in it.
+func resultLines(s pipeline.StepResult, w int, all bool) []line {
 	word, l := verdictWord(s.Result)
 	if s.BeganAt == nil {
 		word, l = "waiting", dim
@@ -202,6 +211,9 @@ func resultLines(s pipeline.StepResult, w int) []line {
 			out = append(out, rowOf(plain, "      "+part))
 		}
 	}
+	if good := allVerified(s.Checks); good > 1 && !all && s.Result == pipeline.Verified {
+		return append(out, rowOf(dim, fmt.Sprintf("      %d checks verified (v shows them)", good)))
+	}
 	for _, c := range s.Checks {
 		cw, cl := verdictWord(c.Result)
 		for i, part := range wrap(c.Name+": "+c.Observed, max(10, w-20)) {
@@ -212,6 +224,17 @@ func resultLines(s pipeline.StepResult, w int) []line {
 		}
 	}
 	return out
+}
+
+// allVerified is how many checks there are if every one is verified or does
+// not apply, else 0.
+func allVerified(checks []pipeline.Check) int {
+	for _, c := range checks {
+		if c.Result != pipeline.Verified && c.Result != pipeline.NotApplicable {
+			return 0
+		}
+	}
+	return len(checks)
 }
 
 func verdictWord(v pipeline.Verdict) (string, look) {

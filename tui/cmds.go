@@ -2,7 +2,6 @@ package tui
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -54,6 +53,10 @@ type (
 		part     logPart
 		chunk    pipeline.LogChunk
 		err      error
+	}
+	strangersMsg struct {
+		list []pipeline.Stranger
+		err  error
 	}
 	retriedMsg  struct{ err error }
 	failuresMsg struct {
@@ -129,9 +132,20 @@ func (d doer) one(e effect) tea.Cmd {
 	case followEffect:
 		return d.ask(waitLimit+askLimit, func(ctx context.Context) tea.Msg { return d.follow(ctx, e) })
 	case planFilesEffect:
-		return d.ask(askLimit, func(ctx context.Context) tea.Msg { return d.planFiles(ctx, e) })
+		return d.ask(askLimit, func(ctx context.Context) tea.Msg {
+			f, err := d.deck.PlanFiles(ctx, e.plan, e.offset, e.limit)
+			return planFilesMsg{e.plan, e.offset, f, err}
+		})
 	case resolveEffect:
-		return d.ask(askLimit, func(ctx context.Context) tea.Msg { return d.resolve(ctx, e.req) })
+		return d.ask(askLimit, func(ctx context.Context) tea.Msg {
+			a, err := d.deck.Resolve(ctx, e.req)
+			return appliedMsg{action: a, err: err}
+		})
+	case strangersEffect:
+		return d.ask(askLimit, func(ctx context.Context) tea.Msg {
+			list, err := d.deck.Strangers(ctx, nil)
+			return strangersMsg{list, err}
+		})
 	case logEffect:
 		return d.ask(waitLimit+askLimit, func(ctx context.Context) tea.Msg { return d.readLog(ctx, e) })
 	case failuresEffect:
@@ -148,33 +162,6 @@ func (d doer) one(e effect) tea.Cmd {
 		return d.ask(askLimit, func(ctx context.Context) tea.Msg { return retriedMsg{d.deck.Retry(ctx)} })
 	}
 	return nil
-}
-
-// Not every deck can list a plan's files or resolve an action.
-type (
-	planLister interface {
-		PlanFiles(ctx context.Context, plan string, offset, limit int) (pipeline.PlanFiles, error)
-	}
-	resolver interface {
-		Resolve(ctx context.Context, req pipeline.Resolve) (pipeline.Action, error)
-	}
-)
-
-func (d doer) planFiles(ctx context.Context, e planFilesEffect) tea.Msg {
-	msg := planFilesMsg{plan: e.plan, offset: e.offset, err: errors.New("this agent cannot list the files of a plan")}
-	if l, ok := d.deck.(planLister); ok {
-		msg.files, msg.err = l.PlanFiles(ctx, e.plan, e.offset, e.limit)
-	}
-	return msg
-}
-
-func (d doer) resolve(ctx context.Context, req pipeline.Resolve) tea.Msg {
-	r, ok := d.deck.(resolver)
-	if !ok {
-		return appliedMsg{err: errors.New("this agent cannot resolve an action")}
-	}
-	a, err := r.Resolve(ctx, req)
-	return appliedMsg{action: a, err: err}
 }
 
 func (d doer) follow(ctx context.Context, e followEffect) tea.Msg {

@@ -33,6 +33,8 @@ type (
 		plan          string
 		offset, limit int
 	}
+	// strangersEffect lists processes that are no workers of ours.
+	strangersEffect struct{}
 	// resolveEffect says what to do with an action that was interrupted.
 	resolveEffect struct{ req pipeline.Resolve }
 	// logEffect reads a part of a worker's log for the view numbered gen.
@@ -64,3 +66,4 @@ func (failuresEffect) effect()   {}
 func (describeEffect) effect()   {}
 func (planFilesEffect) effect()  {}
 func (resolveEffect) effect()    {}
+func (strangersEffect) effect()  {}

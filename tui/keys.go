@@ -20,6 +20,8 @@ const (
 	inMenu     scope = "actions menu"
 	inPlan     scope = "plan"
 	inAction   scope = "action"
+	// inStrangers lists processes that are no workers.
+	inStrangers scope = "processes"
 )
 
 // binding is one row of the key table, from which key handling, the footer,
@@ -95,7 +97,9 @@ func viewKeys() []binding {
 		{"log-time", []string{"t"}, "time", "times in a column: the line's own, else when it arrived", inLog, 4, nil, toggleTime},
 		{"log-copy", []string{"y"}, "copy", "copy the lines on the screen (OSC 52)", inLog, 5, nil, copyLog},
 		{"help-filter", []string{"/"}, "filter", "filter the keys", inHelp, 1, nil, filterHelp},
-		{"action-next", []string{"enter"}, "next", "after a settle that was offered as safer: the plan it was offered for", inAction, 1, hasNext, planNext},
+		{"action-next", []string{"enter"}, "next", "after a settle that was offered as safer: the plan it was offered for", inAction, 0, hasNext, planNext},
+		{"action-evidence", []string{"v"}, "evidence", "all evidence of each step, or only of what is not verified", inAction, 1, nil, toggleEvidence},
+		{"strangers-again", []string{"t"}, "again", "look at the processes again", inStrangers, 1, nil, askStrangers},
 		{"failures-retry", []string{"t"}, "try now", "try failed files again now", inFailures, 1, (*model).unlocked, retryFiles},
 		{"failures-filter", []string{"/"}, "filter", "filter the files", inFailures, 2, nil, filterFailures},
 		{"failures-whole", []string{"enter"}, "whole", "the whole text of the chosen file's trouble", inFailures, 3, nil, openFailure},

@@ -20,7 +20,7 @@ type menuItem struct {
 
 // missing says why an action cannot be asked for at all; "" if it can.
 func (it menuItem) missing() string {
-	if pipeline.CanPlan(it.intent.Verb) {
+	if it.intent.Verb == "" || pipeline.CanPlan(it.intent.Verb) {
 		return ""
 	}
 	return "not in this version"
@@ -94,6 +94,7 @@ func menuItems(b board, s pipeline.StageSnapshot, worker string) []menuItem {
 	if b.node.Artifacts != nil {
 		items = append(items, menuItem{"a", "push artifacts", in(pipeline.VerbPush, ""), "at once"})
 	}
+	items = append(items, menuItem{"o", "processes that are no workers: to adopt or to reap", pipeline.Intent{}, "a list"})
 	if worker != "" {
 		items = append(items,
 			menuItem{"r", "restart worker " + worker, in(pipeline.VerbRestart, worker), "plan, y"},
@@ -146,6 +147,9 @@ func (v *menuView) typeKey(m *model, name, _ string) []effect {
 			return nil
 		}
 		m.ui.close()
+		if it.intent.Verb == "" {
+			return openStrangers(m)
+		}
 		return m.askPlan(it.intent)
 	}
 	return nil

@@ -64,6 +64,8 @@ func (m *model) Update(msg tea.Msg) (next tea.Model, cmd tea.Cmd) {
 		return m, m.do.cmd(m.applied(msg))
 	case planFilesMsg:
 		m.filesListed(msg)
+	case strangersMsg:
+		m.strangersListed(msg)
 	case actionMsg:
 		return m, m.do.cmd(m.followed(msg))
 	case logMsg:

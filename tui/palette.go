@@ -26,6 +26,7 @@ func commands() []command {
 		{"sort", "sort the workers", sortNames, sortWorkers},
 		{"filter", "filter the pane", nil, func(m *model, _ string) []effect { return askFilter(m) }},
 		{"mouse", "mouse on or off", nil, func(m *model, _ string) []effect { return toggleMouse(m) }},
+		{"strangers", "processes that are no workers: to adopt or to reap", nil, func(m *model, _ string) []effect { return openStrangers(m) }},
 		{"failures", "failed files", nil, func(m *model, _ string) []effect { return openFailures(m) }},
 		{"help", "the keys", nil, func(m *model, _ string) []effect { return openHelp(m) }},
 		{"quit", "leave the console", nil, func(m *model, _ string) []effect { return leave(m) }},
@@ -40,7 +41,7 @@ func commands() []command {
 	}
 	return append(out, verbCommand(pipeline.VerbSettle, outputNames), verbCommand(pipeline.VerbWipe, wipeTargets),
 		verbCommand(pipeline.VerbUndo, func(b board) []string { return append(actionIDs(b), anyTarget) }),
-		verbCommand(pipeline.VerbAdopt, adoptTargets))
+		verbCommand(pipeline.VerbAdopt, adoptTargets), verbCommand(pipeline.VerbReap, func(board) []string { return []string{anyTarget} }))
 }
 
 // anyTarget among the targets of a command says that others are good too:
@@ -108,9 +109,11 @@ func intentOf(v pipeline.Verb, target string) (pipeline.Intent, string) {
 		if name, ok := strings.CutPrefix(target, wordScratch); ok {
 			in.Target, in.Scratch = name, true
 		}
-	case pipeline.VerbAdopt:
-		stage, pids, _ := strings.Cut(target, " ")
-		in.Target = stage
+	case pipeline.VerbAdopt, pipeline.VerbReap:
+		pids := target
+		if in.Target = ""; v == pipeline.VerbAdopt {
+			in.Target, pids, _ = strings.Cut(target, " ")
+		}
 		for _, s := range strings.FieldsFunc(pids, func(r rune) bool { return r == ',' || r == ' ' }) {
 			pid, err := strconv.Atoi(s)
 			if err != nil || pid < 2 {
@@ -119,7 +122,7 @@ func intentOf(v pipeline.Verb, target string) (pipeline.Intent, string) {
 			in.PIDs = append(in.PIDs, pid)
 		}
 		if len(in.PIDs) == 0 {
-			return in, "which processes? :adopt STAGE PID,PID"
+			return in, "which processes? :strangers lists them; then :adopt STAGE PID,PID or :reap PID,PID"
 		}
 	default:
 	}

@@ -195,6 +195,8 @@ func checkingPlan(now time.Time) pipeline.Plan {
 
 func afterStart(now time.Time) pipeline.Action {
 	a := exampleAction("a-15", now)
+	a.Steps[0].Checks = a.Steps[0].Checks[:1]
+	a.Steps[0].Checks = append(a.Steps[0].Checks, pipeline.Check{Name: "exit recorded", Result: pipeline.Verified, Observed: "ended with code 143"})
 	a.Verb, a.Result = pipeline.VerbRestart, pipeline.Verified
 	a.Steps = a.Steps[:1]
 	a.After = []pipeline.Check{
@@ -225,6 +227,8 @@ func TestGoldenPlans(t *testing.T) {
 	now := t0()
 	list := newDesk(t, healthy(4)).show(pivotPlan(now)).wait(time.Second).press("shift+tab", "enter")
 	list.m.filesListed(filesPage("p-7f3a", 0, filePage))
+	strangers := newDesk(t, healthy(4)).press(":").text("strangers").press("enter")
+	strangers.m.strangersListed(strangersMsg{list: exampleStrangers()})
 	safer := newDesk(t, healthy(4)).show(pivotPlan(now)).wait(time.Second).press("tab")
 	waits := afterStart(now)
 	waits.EndedAt, waits.After, waits.Waits, waits.Result = nil, nil, true, pipeline.Running
@@ -236,7 +240,7 @@ func TestGoldenPlans(t *testing.T) {
 		"plan_checking": newDesk(t, healthy(4)).show(checkingPlan(now)), "plan_files": list, "plan_safer": safer,
 		"plan_blocked": newDesk(t, healthy(4)).intend(pipeline.VerbKill, "extract").planned(),
 		"plan_restart": newDesk(t, healthy(4)).intend(pipeline.VerbRestart, "extract").planned(),
-		"action_after": after, "action_waits": interrupted,
+		"action_after": after, "action_waits": interrupted, "strangers": strangers,
 	} {
 		for _, sz := range sizes()[1:] {
 			d.m.size = sz
@@ -506,6 +510,29 @@ func TestInterruptedActionIsResolvedExplicitly(t *testing.T) {
 	}
 }
 
+func exampleStrangers() []pipeline.Stranger {
+	return []pipeline.Stranger{
+		{PID: 4711, User: "root", StartedAt: t0().Add(-5 * time.Hour), Argv: []string{"python3", "extract.py", "--rank", "0"}, Dir: "/workspace", GPUMem: 55_600_000_000, GPUs: []string{"GPU-00000000"}, Children: 3},
+		{PID: 99123, User: "bob", StartedAt: t0().Add(-time.Minute), Argv: []string{"jupyter", "\x1b[2Jlab"}, Dir: "/home/bob", Run: "demo/r1", GPUMem: -1},
+	}
+}
+
+func TestStrangersAreListedAndNothingActs(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).press(":").text("strangers").press("enter").shows("asking the agent")
+	d.m.strangersListed(strangersMsg{list: exampleStrangers()})
+	d.shows("python3 extract.py --rank 0").shows("55.6 GB").shows("in /workspace, 3 children").press("j").shows("carries the run demo/r1").press("enter", "d", "x")
+	for _, e := range d.fx {
+		if _, ok := e.(strangersEffect); !ok {
+			t.Errorf("asked for %v", e)
+		}
+	}
+	d.press(":").text("adopt extract 4711").press("enter")
+	if e, ok := d.last().(planEffect); !ok || e.intent.Verb != pipeline.VerbAdopt {
+		t.Errorf("asked for %v", d.last())
+	}
+}
+
 func TestPaletteSaysHow(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]pipeline.Intent{
@@ -516,6 +543,7 @@ func TestPaletteSaysHow(t *testing.T) {
 		"pivot train keep":                       {Verb: pipeline.VerbPivot, Target: "train", Leave: pipeline.LeaveKeep},
 		"pivot train discard":                    {Verb: pipeline.VerbPivot, Target: "train", Leave: pipeline.LeaveDiscard},
 		"undo a-99":                              {Verb: pipeline.VerbUndo, Target: "a-99"},
+		"reap 4711 4712":                         {Verb: pipeline.VerbReap, PIDs: []int{4711, 4712}},
 		"adopt extract 4711,4712":                {Verb: pipeline.VerbAdopt, Target: "extract", PIDs: []int{4711, 4712}},
 	} {
 		verb, target, _ := strings.Cut(line, " ")
