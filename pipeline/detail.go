@@ -47,6 +47,8 @@ type WorkerDetail struct {
 	Restarts  int        `json:"restarts"`
 	LastExit  *Exit      `json:"last_exit"` // of the newest launch that has ended; null: none has, or it is not known
 	Log       string     `json:"log"`       // path on the node
+	// Evidence is what its state rests on; null when no process lives.
+	Evidence *WorkerEvidence `json:"evidence"`
 }
 
 // EnvValue is one variable of a worker's environment. The value of one whose

@@ -47,7 +47,7 @@ func (w *World) foldLaunch(st *stageWorld, wk *workerWorld, l *LaunchSeen, at ti
 		wk.launch = l.ID
 		wk.declared.launched(adopted)
 		wk.files.launched(adopted)
-		wk.motion = motionWorld{}
+		wk.motion, wk.trail = motionWorld{}, trailWorld{}
 		if !st.anyAlive() {
 			st.produced = false
 			st.total.launched(adopted)
@@ -57,6 +57,7 @@ func (w *World) foldLaunch(st *stageWorld, wk *workerWorld, l *LaunchSeen, at ti
 	if l.State == ProcRunning {
 		wk.motion.observe(l, w.workerMemory(st, wk), at)
 		wk.motion.oom = w.memoryTight()
+		wk.trail.observe(w.look(st, wk, at))
 	}
 }
 

@@ -114,20 +114,6 @@ func (w *World) isShared(uuid string, wk *workerWorld) bool {
 	return false
 }
 
-// gpuEvidence says what a worker's GPU does, for a reason.
-func (w *World) gpuEvidence(st *stageWorld, wk *workerWorld) string {
-	out := ""
-	if mem := w.workerMemory(st, wk); mem != nil {
-		out = "; GPU memory " + humanBytes(*mem)
-	}
-	if ref := st.gpuOf(wk); ref != nil {
-		if g := w.gpu(ref.UUID); g != nil && finite(g.UtilPercent) != nil {
-			out += fmt.Sprintf(", util %.0f %%", *g.UtilPercent)
-		}
-	}
-	return out
-}
-
 // gpuLost says that a GPU of a worker is lost, or "".
 func (w *World) gpuLost(wk *workerWorld) string {
 	if wk.seen == nil {
@@ -199,6 +185,7 @@ func presentGPU(g GPUSnapshot, owners map[int]string) GPUSnapshot {
 		if p.MemBytes == nil && p.MemReason == nil {
 			p.MemReason = new("not told by the driver")
 		}
+		p.UtilPercent = finite(p.UtilPercent)
 		p.Name, p.User = text(orElse(p.Name, "")), text(orElse(p.User, ""))
 		if id, ok := owners[p.PID]; ok && !p.Foreign {
 			p.Worker = new(id)

@@ -71,8 +71,11 @@ func (w *World) facts(st *stageWorld, wk *workerWorld, c stageCounts, at time.Ti
 	if wk.seen == nil || wk.seen.State != ProcRunning {
 		return f
 	}
-	f.evidence = w.gpuEvidence(st, wk)
 	f.fromCounters(st, wk)
+	f.seesMotion = wk.seen.ReadBytes >= 0 && (st.gpuOf(wk) == nil || w.workerMemory(st, wk) != nil)
+	if text := w.evidenceOf(st, wk, f).Text; text != "" {
+		f.evidence = "; " + text
+	}
 	if left := c.left(); left != nil && *left == 0 {
 		f.workLeft = false
 	}

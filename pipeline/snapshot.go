@@ -99,6 +99,8 @@ type GPUProcess struct {
 	User      *string `json:"user"`
 	// Foreign: the pid is of another pid namespace and names nobody here.
 	Foreign bool `json:"foreign,omitempty"`
+	// UtilPercent is its own share of the GPU's time; null: not told.
+	UtilPercent *float64 `json:"util_percent,omitempty"`
 }
 
 // StageSnapshot is one stage of the spec, in the spec's order.

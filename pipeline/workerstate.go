@@ -24,7 +24,10 @@ type workerFacts struct {
 	workLeft   bool
 	alive      time.Duration // since the start, as observed
 	motionless time.Duration
-	evidence   string // of GPU memory and utilisation, in words
+	// seesMotion: whatever may move in a loading worker can be read. What cannot
+	// be read accuses nobody.
+	seesMotion bool
+	evidence   string // of its motion, in words
 
 	loadingTimeout time.Duration
 	stallAfter     time.Duration
@@ -122,11 +125,15 @@ func judgeLoading(f workerFacts) (WorkerState, string) {
 		return WorkerStalled, fmt.Sprintf("no output since its start %s ago, allowed are %s%s",
 			humanTime(f.alive), humanTime(f.loadingTimeout), f.evidence)
 	}
-	why := "no output yet" + f.evidence
+	why := "no output yet"
 	if f.motionless > f.stallAfter {
-		why += "; GPU memory, disk reads, CPU and log have not moved for " + humanTime(f.motionless)
+		unmoved := "GPU memory, disk reads, CPU and log have not moved for " + humanTime(f.motionless)
+		if f.seesMotion {
+			return WorkerStalled, fmt.Sprintf("no output since its start %s ago; %s%s", humanTime(f.alive), unmoved, f.evidence)
+		}
+		return WorkerLoading, why + f.evidence + "; " + unmoved
 	}
-	return WorkerLoading, why
+	return WorkerLoading, why + f.evidence
 }
 
 func stallText(f workerFacts) string {

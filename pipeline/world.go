@@ -88,6 +88,7 @@ type workerWorld struct {
 	rate     counter
 	rateFrom rateSource
 	motion   motionWorld
+	trail    trailWorld
 
 	state  WorkerState
 	reason string

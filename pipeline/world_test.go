@@ -91,7 +91,11 @@ func TestOneWorkerStalls(t *testing.T) {
 	}
 	b.run(1, 150, 2, rate)
 	wantWorker(t, b.worker(150, 0), WorkerRunning, "")
-	b.run(151, 170, 2, rate)
+	b.run(151, 165, 2, rate)
+	b.w.Fold(GPUReading{At: at(166), Kind: "nvml", GPUs: []GPUSnapshot{
+		{Index: 0, UUID: "GPU-a", State: GPUOK, MemUsedBytes: new(int64(51_900_000_000)), UtilPercent: new(17.0)},
+	}})
+	b.run(166, 170, 2, rate)
 	wantWorker(t, b.worker(170, 0), WorkerStalled, "no output for 70 s; GPU memory 51.9 GB, util 17 %")
 	wantWorker(t, b.worker(170, 1), WorkerRunning, "")
 	wantEvent(t, b, "extract/0: stalled: no output for")

@@ -18,6 +18,8 @@ type device struct {
 	d     nvml.Device
 	oldV1 bool // the newer memory call does not work here
 
+	utilSince uint64 // NVML's time of the newest sample of processes' shares
+
 	gpmKnown, gpmHas bool
 	before           nvml.GpmSample
 	beforeAt         time.Time
@@ -162,7 +164,34 @@ func (d *device) Processes() ([]probe.Process, probe.Code) {
 			out = addProcess(out, probe.Process{PID: p.Pid, Used: p.UsedGpuMemory})
 		}
 	}
+	if first == probe.OK && len(out) > 0 {
+		d.addShares(out)
+	}
 	return out, first
+}
+
+// addShares notes each process's share of the GPU's time since the call
+// before. NVML keeps samples of some seconds; without one for a process nothing
+// is known of it.
+func (d *device) addShares(procs []probe.Process) {
+	samples, c := guarded(d.l, "procutil", func() ([]nvml.ProcessUtilizationSample, nvml.Return) {
+		return d.d.GetProcessUtilization(d.utilSince)
+	})
+	if c != probe.OK {
+		return
+	}
+	newest := map[uint32]nvml.ProcessUtilizationSample{}
+	for _, s := range samples {
+		if s.TimeStamp >= newest[s.Pid].TimeStamp {
+			newest[s.Pid] = s
+		}
+		d.utilSince = max(d.utilSince, s.TimeStamp)
+	}
+	for i := range procs {
+		if s, ok := newest[procs[i].PID]; ok && s.SmUtil <= 100 {
+			procs[i].Util = new(s.SmUtil)
+		}
+	}
 }
 
 func addProcess(list []probe.Process, p probe.Process) []probe.Process {

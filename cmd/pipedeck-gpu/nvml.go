@@ -51,6 +51,7 @@ var needed = map[string][]string{
 	"compute":    {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses"},
 	"graphics":   {"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses"},
 	"mps":        {"nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2", "nvmlDeviceGetMPSComputeRunningProcesses"},
+	"procutil":   {"nvmlDeviceGetProcessUtilization"},
 	"gpmquery":   {"nvmlGpmQueryDeviceSupport"},
 	"gpmalloc":   {"nvmlGpmSampleAlloc"},
 	"gpmget":     {"nvmlGpmSampleGet"},

@@ -44,6 +44,9 @@ func mockDevice() *mock.Device {
 		GetGraphicsRunningProcessesFunc: func() ([]nvml.ProcessInfo, nvml.Return) {
 			return []nvml.ProcessInfo{{Pid: 7, UsedGpuMemory: 4}, {Pid: 8, UsedGpuMemory: 1}}, nvml.SUCCESS
 		},
+		GetProcessUtilizationFunc: func(since uint64) ([]nvml.ProcessUtilizationSample, nvml.Return) {
+			return []nvml.ProcessUtilizationSample{{Pid: 7, TimeStamp: since + 2, SmUtil: 40}, {Pid: 7, TimeStamp: since + 1, SmUtil: 30}, {Pid: 9, SmUtil: 1}}, nvml.SUCCESS
+		},
 		GetMPSComputeRunningProcessesFunc: func() ([]nvml.ProcessInfo, nvml.Return) { return nil, nvml.ERROR_NOT_SUPPORTED },
 	}
 }
@@ -96,7 +99,7 @@ func TestAdapter(t *testing.T) {
 		t.Errorf("activity without its functions: %v", c)
 	}
 	procs, c := d.Processes()
-	if c != probe.OK || len(procs) != 2 || procs[0].Used != 9 || procs[1].Used != 1 {
+	if c != probe.OK || len(procs) != 2 || procs[0].Used != 9 || procs[1].Used != 1 || *procs[0].Util != 40 || procs[1].Util != nil {
 		t.Errorf("processes %+v, %v", procs, c)
 	}
 	if v, c := d.MIG(); v != nil || c != probe.OK {

@@ -43,7 +43,8 @@ type Memory struct {
 // Process is a process that holds a GPU's memory.
 type Process struct {
 	PID  uint32
-	Used uint64 // NoMemory: not told
+	Used uint64  // NoMemory: not told
+	Util *uint32 // its share of the GPU's time in percent; nil: not told
 }
 
 // NoMemory is NVML's word for "not available" among sizes.

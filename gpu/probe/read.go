@@ -126,6 +126,9 @@ func (r *reader) readProcesses() {
 		} else {
 			out.MemBytes = new(int64(p.Used))
 		}
+		if p.Util != nil && *p.Util <= 100 {
+			out.UtilPercent = new(float64(*p.Util))
+		}
 		r.g.Processes = append(r.g.Processes, out)
 	}
 }

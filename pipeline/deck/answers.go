@@ -158,5 +158,6 @@ func (d *Deck) Describe(_ context.Context, worker string) (pipeline.WorkerDetail
 	if e, ok := d.exits[worker]; ok {
 		out.LastExit = &e
 	}
+	out.Evidence = d.world.Evidence(stage, rank, d.p.Now())
 	return out, nil
 }
