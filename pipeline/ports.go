@@ -102,7 +102,8 @@ type Stranger struct {
 	Argv       []string  `json:"argv"` // cleaned of control sequences
 	User       string    `json:"user"`
 	Dir        string    `json:"dir"`
-	Run        string    `json:"run"`      // the deck/run id in its environment, "" without
+	Run        string    `json:"run"`      // DECK/RUN in its environment, "" without
+	Ours       bool      `json:"ours"`     // a launch of this very deck left it behind: it may be reaped
 	GPUMem     int64     `json:"gpu_mem"`  // bytes over all GPUs; -1 unknown
 	GPUs       []string  `json:"gpus"`     // UUIDs on which it holds memory
 	Children   int       `json:"children"` // living descendants

@@ -98,6 +98,12 @@ func judgeSet(l LaunchEvidence, ev StopEvidence) Check {
 		c.Result, c.Observed = Unverified, "cannot verify: "+Clean(strings.Join(unknown, "; "))
 		return c
 	}
+	if l.Second.ShimAlive {
+		// It ends with the last descendant: a set that forks faster than it can
+		// be read looks empty.
+		c.Result, c.Observed = Unverified, "cannot verify: nobody was seen, but the shim lives and waits for a descendant"
+		return c
+	}
 	c.Result, c.Observed = Verified, "process set empty twice, no descendant left"
 	if len(zombies) > 0 {
 		c.Observed += "; zombies without threads: " + strings.Join(zombies, ", ")
@@ -123,9 +129,12 @@ func nameHolders(ps []Process, user string) string {
 
 func nameHolder(p Process, user string) string {
 	who := fmt.Sprintf("pid %d (%s)", p.PID, Clean(p.Comm))
+	if p.User != "" {
+		who += " of " + Clean(p.User)
+	}
 	switch {
 	case user != "" && p.User != "" && p.User != user:
-		return fmt.Sprintf("another user's process: %s of %s", who, Clean(p.User))
+		return "another user's process: " + who
 	case p.State == "D":
 		at := p.WaitChan
 		if at == "" {
@@ -133,7 +142,11 @@ func nameHolder(p Process, user string) string {
 		}
 		return fmt.Sprintf("D state: %s waits in the kernel at %s and cannot be killed before that ends", who, Clean(at))
 	case p.State == "Z" || p.State == "X":
-		return fmt.Sprintf("zombie with %d living threads: %s", p.Threads, who)
+		noun := "threads"
+		if p.Threads == 1 {
+			noun = "thread"
+		}
+		return fmt.Sprintf("zombie with %d living %s: %s", p.Threads, noun, who)
 	case p.By == "leader":
 		return "leader still alive: " + who
 	default:

@@ -47,10 +47,12 @@ func TestJudgeStop(t *testing.T) {
 		{"shim still at work", with(func(ev *StopEvidence) {
 			ev.Launches[0].First.Exit, ev.Launches[0].Second = nil, ProcessSet{At: at(2), ShimAlive: true}
 		}), Unverified, "the shim lives"},
+		{"shim waits for somebody", with(func(ev *StopEvidence) { ev.Launches[0].Second.ShimAlive = true }), Unverified, "waits for a descendant"},
 		{"dead zombie", members(Process{PID: 5, State: "Z", Comm: "python3"}), Verified, "zombies without threads: 5 (python3)"},
 		{"zombie leader with threads", members(Process{PID: 5, State: "Z", Threads: 3, Comm: "python3"}), ActionFailed, "zombie with 3 living threads"},
 		{"leader alive", members(Process{PID: 5, State: "S", Threads: 1, By: "leader"}), ActionFailed, "leader still alive: pid 5"},
 		{"straggler", members(Process{PID: 6, State: "S", Threads: 1, By: "session", Comm: "x\x1b[m"}), ActionFailed, "straggler: pid 6 (x␛), found by session"},
+		{"whose", members(Process{PID: 6, State: "R", Threads: 1, By: "session", Comm: "x", User: "root"}), ActionFailed, "straggler: pid 6 (x) of root, found by session"},
 		{"D state", members(Process{PID: 7, State: "D", Threads: 1, By: "leader", WaitChan: "nvidia_close"}), ActionFailed, "D state: pid 7 () waits in the kernel at nvidia_close"},
 		{"another user", members(Process{PID: 8, State: "S", Threads: 1, By: "environment", User: "eve"}), ActionFailed, "another user's process: pid 8 () of eve"},
 		{"alive at first, gone then", with(func(ev *StopEvidence) {
@@ -94,13 +96,15 @@ func TestJudgeStopNeverGuesses(t *testing.T) {
 		sound := true
 		for range rapid.IntRange(1, 4).Draw(t, "launches") {
 			l := gone()
-			switch rapid.IntRange(0, 4).Draw(t, "flaw") {
+			switch rapid.IntRange(0, 5).Draw(t, "flaw") {
 			case 1:
 				l.Second, sound = ProcessSet{}, false
 			case 2:
 				l.First.Unknown, sound = []string{"?"}, false
 			case 3:
 				l.First.Members, sound = []Process{{PID: 1, State: "R", Threads: 1}}, false
+			case 5:
+				l.Second.ShimAlive, sound = true, false
 			case 4:
 				l.Second.Members, sound = []Process{{PID: 1, State: "Z", Threads: 1}}, false
 			}

@@ -31,7 +31,31 @@ type launch struct {
 	logged  int64     // bytes
 	lost    int       // stragglers at the last scan
 	leader  identity  // found by environment where no start was recorded
+
+	// Of an adopted process, who belonged to it at the last look, and what of
+	// that is on disk. Replaced, never changed.
+	kin, kept map[identity]bool
 }
+
+// newLaunch returns what the intent of a run directory tells.
+func newLaunch(dir string, rec runRecord) *launch {
+	l := &launch{dir: dir, rec: rec, read: -1}
+	if rec.Adopted != nil {
+		l.started = &rec.Adopted.startedRecord
+	}
+	return l
+}
+
+// mark is what the environment of the launch's processes says.
+func (l *launch) mark() mark {
+	if a := l.rec.Adopted; a != nil {
+		return mark{a.Tag, l.rec.DeckID}
+	}
+	return mark{l.rec.Launch.ID, l.rec.DeckID}
+}
+
+// marked says whether the environment ties processes to the launch at all.
+func (l *launch) marked() bool { return l.rec.Adopted == nil || l.rec.Adopted.Tag != "" }
 
 // cache holds the launches by run directory and what was seen of processes.
 type cache struct {
@@ -62,14 +86,16 @@ func (h *Host) reload() error {
 		if _, ok := h.cache.launches[dir]; ok {
 			continue
 		}
-		l := &launch{dir: dir, read: -1}
-		err := readRecord(filepath.Join(dir, runFile), &l.rec)
+		var rec runRecord
+		err := readRecord(filepath.Join(dir, runFile), &rec)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("cannot read launch %q: %w", dir, err)
 		}
+		l := newLaunch(dir, rec)
+		l.recallKin()
 		if l.copied, err = isCopy(filepath.Join(dir, lockFile), l.rec.Lock); err != nil {
 			return fmt.Errorf("cannot read launch %q: %w", dir, err)
 		}

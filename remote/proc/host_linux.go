@@ -31,6 +31,7 @@ type Host struct {
 
 	mu    sync.Mutex // guards the cache below
 	cache cache
+	slots map[string][]*os.File // locks of adopted launches, by run directory
 	watch *watcher
 }
 
@@ -45,7 +46,7 @@ type place struct {
 // is told by the first method that is called.
 func New(o Options) *Host {
 	o = o.withDefaults()
-	h := &Host{opt: o, fs: procFS{root: o.ProcRoot}, exits: make(chan struct{}, 1)}
+	h := &Host{opt: o, fs: procFS{root: o.ProcRoot}, exits: make(chan struct{}, 1), slots: make(map[string][]*os.File)}
 	h.cache = newCache()
 	h.watch = newWatcher()
 	h.here, h.err = h.findPlace()
@@ -96,9 +97,15 @@ func deckID(runsDir string) (string, error) {
 // directory is a copy.
 func (h *Host) Ready() error { return h.err }
 
-// Close stops watching. Workers and shims go on.
+// Close stops watching and frees the GPU slots of adopted workers. Workers and
+// shims go on.
 func (h *Host) Close() error {
 	h.watch.close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for dir := range h.slots {
+		h.dropSlots(dir)
+	}
 	return nil
 }
 
@@ -142,7 +149,7 @@ func (h *Host) Start(ctx context.Context, req pipeline.Launch) error {
 	if readRecord(filepath.Join(dir, startedFile), &started) == nil {
 		h.watch.add(h, dir, started.Worker)
 	}
-	h.prune(filepath.Dir(dir))
+	h.prune(h.workerDir(req))
 	return nil
 }
 
@@ -153,17 +160,29 @@ func (h *Host) runDir(l pipeline.Launch) string {
 	return filepath.Join(h.opt.RunsDir, l.Stage, strconv.Itoa(l.Rank), l.ID)
 }
 
+func (h *Host) workerDir(l pipeline.Launch) string { return filepath.Dir(h.runDir(l)) }
+
 func checkLaunch(l pipeline.Launch) error {
+	if err := checkNames(l); err != nil {
+		return err
+	}
+	if len(l.Argv) == 0 || l.Argv[0] == "" {
+		return fmt.Errorf("cannot start %q: empty command", l.ID)
+	}
+	if !filepath.IsAbs(l.Dir) {
+		return fmt.Errorf("cannot start %q: folder %q must be absolute", l.ID, l.Dir)
+	}
+	return nil
+}
+
+func checkNames(l pipeline.Launch) error {
 	for _, name := range []string{l.ID, l.Stage} {
 		if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00\n") {
 			return fmt.Errorf("cannot start launch: %q is no usable name", name)
 		}
 	}
-	if len(l.Argv) == 0 || l.Argv[0] == "" {
-		return fmt.Errorf("cannot start %q: empty command", l.ID)
-	}
-	if !filepath.IsAbs(l.Dir) || !filepath.IsAbs(l.Log) {
-		return fmt.Errorf("cannot start %q: folder %q and log %q must be absolute", l.ID, l.Dir, l.Log)
+	if !filepath.IsAbs(l.Log) {
+		return fmt.Errorf("cannot start %q: log %q must be absolute", l.ID, l.Log)
 	}
 	return nil
 }
@@ -186,8 +205,14 @@ func (h *Host) mayStart(req pipeline.Launch) (int64, error) {
 		}
 		seq = max(seq, l.rec.Seq)
 	}
+	scan := h.oneScan()
+	for dir := range h.slots { // of those that have ended since the last look
+		if l := h.cache.launches[dir]; l != nil {
+			h.look(l, scan)
+		}
+	}
 	if l := h.newest(req.Stage, req.Rank); l != nil {
-		seen := h.look(l, h.oneScan())
+		seen := h.look(l, scan)
 		if seen.State == pipeline.ProcRunning || seen.State == pipeline.ProcIntended {
 			return 0, pipeline.Problemf(pipeline.ProblemRefused, "stop it first",
 				"cannot start %q: %q still runs as process %d", req.ID, seen.ID, seen.PID)
@@ -220,7 +245,7 @@ func (h *Host) makeRun(dir string, rec runRecord) (*os.File, error) {
 		err = os.MkdirAll(filepath.Dir(rec.Launch.Log), 0o750)
 	}
 	for _, name := range []string{startedFile, exitFile, reapedFile} {
-		if err == nil {
+		if err == nil && rec.Adopted == nil {
 			err = reserveRecord(filepath.Join(dir, name))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	"pipedeck/pipeline"
 )
@@ -24,6 +25,40 @@ func (h *Host) Inspect(ctx context.Context, launch string) (pipeline.ProcessSet,
 	if err := ctx.Err(); err != nil {
 		return pipeline.ProcessSet{}, err
 	}
+	set, err := h.inspect(l)
+	if err != nil || !set.ShimAlive || holds(set) {
+		return set, err
+	}
+	// A shim that has nothing left to wait for is about to record that and end.
+	// One that does not waits for somebody whom the look has missed.
+	if h.awaitShim(ctx, l) {
+		return h.inspect(l)
+	}
+	return set, ctx.Err()
+}
+
+// holds says whether anybody of a set lives.
+func holds(set pipeline.ProcessSet) bool {
+	return slices.ContainsFunc(set.Members, func(p pipeline.Process) bool { return p.Threads > 0 })
+}
+
+func (h *Host) awaitShim(ctx context.Context, l *launch) bool {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(recordGrace); time.Now().Before(deadline); {
+		if !locked(l.dir) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+	return false
+}
+
+func (h *Host) inspect(l *launch) (pipeline.ProcessSet, error) {
 	set := pipeline.ProcessSet{ShimAlive: locked(l.dir)}
 	l.update()
 	if l.exit != nil {
@@ -46,6 +81,7 @@ func (h *Host) Inspect(ctx context.Context, launch string) (pipeline.ProcessSet,
 	}
 	t := newTable(procs)
 	m := l.attribute(t, h.freshEnviron, h.self())
+	h.keepKin(l)
 	for _, pid := range slices.Sorted(maps.Keys(m.by)) {
 		if p, ok := h.describe(t.procs[pid], m.by[pid]); ok {
 			set.Members = append(set.Members, p)
@@ -72,7 +108,9 @@ func (h *Host) find(id string) (*launch, error) {
 	if l == nil {
 		return nil, fmt.Errorf("cannot find launch %q: no run directory", id)
 	}
-	return &launch{dir: l.dir, rec: l.rec, leader: l.leader, copied: l.copied}, nil
+	own := newLaunch(l.dir, l.rec)
+	own.leader, own.copied, own.kin = l.leader, l.copied, l.kin
+	return own, nil
 }
 
 // doubts lists what could hide a member once the shim is gone without having
@@ -81,7 +119,7 @@ func (h *Host) doubts(t *table, m members) []string {
 	var out []string
 	for _, pid := range m.strangers {
 		if m.by[pid] == "" {
-			out = append(out, fmt.Sprintf("process %d is in a session with the worker's number but carries no run id", pid))
+			out = append(out, fmt.Sprintf("process %d is in a session or group with the worker's number but has no other tie to it", pid))
 		}
 	}
 	if n := len(m.unread); n > 0 {
@@ -125,48 +163,4 @@ func (h *Host) owner(pid int) string {
 		return u.Username
 	}
 	return uid
-}
-
-// Strays lists living processes that carry this deck's mark but belong to no
-// worker's newest launch: leftovers of earlier ones. By names their launch.
-func (h *Host) Strays(ctx context.Context) ([]pipeline.Process, error) {
-	if h.err != nil {
-		return nil, h.err
-	}
-	newest, err := h.newestIDs()
-	if err != nil {
-		return nil, err
-	}
-	procs, err := h.fs.all()
-	if err != nil {
-		return nil, err
-	}
-	var out []pipeline.Process
-	for pid, s := range procs {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		launch, deck, err := h.fs.marks(pid)
-		if err != nil || deck != h.here.deckID || newest[launch] || pid == h.self() {
-			continue
-		}
-		if p, ok := h.describe(s, launch); ok && p.Threads > 0 {
-			out = append(out, p)
-		}
-	}
-	slices.SortFunc(out, func(a, b pipeline.Process) int { return a.PID - b.PID })
-	return out, nil
-}
-
-func (h *Host) newestIDs() (map[string]bool, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err := h.reload(); err != nil {
-		return nil, err
-	}
-	ids := make(map[string]bool)
-	for _, l := range h.allNewest() {
-		ids[l.rec.Launch.ID] = true
-	}
-	return ids, nil
 }

@@ -67,6 +67,7 @@ func (h *Host) Observe(ctx context.Context) ([]pipeline.LaunchSeen, error) {
 		}
 		if due && l.final == nil {
 			h.measure(l, scan)
+			h.holdSlots(l)
 		}
 		out = append(out, h.look(l, scan))
 		h.at(adoptLooked)
@@ -114,6 +115,7 @@ func (h *Host) look(l *launch, scan scan) pipeline.LaunchSeen {
 	}
 	if closed {
 		l.final = &seen
+		h.dropSlots(l.dir)
 	}
 	return seen
 }
@@ -189,6 +191,9 @@ func (h *Host) lookHere(l *launch, seen *pipeline.LaunchSeen, scan scan, shim bo
 }
 
 func lostReason(l *launch) string {
+	if l.rec.Adopted != nil {
+		return "exited, code unknown: it was adopted, and no shim waited for it"
+	}
 	if l.started == nil && l.leader == (identity{}) {
 		return "the shim ended before it recorded a worker; if one ran, its code is unknown"
 	}
@@ -303,13 +308,14 @@ func (h *Host) measure(l *launch, scan scan) {
 		}
 	}
 	l.lost = living
+	l.writeKin()
 	if l.started != nil {
 		if s, ok := t.find(l.started.Shim); ok {
 			stats = append(stats, s)
 		}
 	}
 	h.sum(l, stats)
-	if !shim && living > 0 {
+	if !shim && living > 0 && l.rec.Adopted == nil {
 		// Nobody else bounds the log of a worker that lost its shim.
 		_, _ = logs.Rotate(l.rec.Launch.Log, l.rec.Launch.LogMaxBytes, l.rec.Launch.LogKeep)
 	}

@@ -62,7 +62,7 @@ func TestCopiedStateDirectory(t *testing.T) {
 			t.Errorf("process %d works in %q", p.PID, raw)
 		}
 	}
-	strays, err := taken.Strays(context.Background())
+	strays, err := taken.Strangers(context.Background(), nil)
 	if err != nil || len(strays) != 0 {
 		t.Errorf("strays of the copy: %+v, %v", strays, err)
 	}

@@ -41,8 +41,23 @@ func (*Host) Signal(context.Context, string, string, pipeline.Scope) ([]pipeline
 	return nil, errLinuxOnly
 }
 
-// Strays fails.
-func (*Host) Strays(context.Context) ([]pipeline.Process, error) { return nil, errLinuxOnly }
+// Strangers fails.
+func (*Host) Strangers(context.Context, []int) ([]pipeline.Stranger, error) {
+	return nil, errLinuxOnly
+}
+
+// Adopt fails.
+func (*Host) Adopt(context.Context, pipeline.Launch, pipeline.Stranger) error { return errLinuxOnly }
+
+// Reap fails.
+func (*Host) Reap(context.Context, pipeline.Stranger) ([]pipeline.Process, error) {
+	return nil, errLinuxOnly
+}
+
+// Run fails.
+func (*Host) Run(context.Context, string, []string) (pipeline.Ran, error) {
+	return pipeline.Ran{}, errLinuxOnly
+}
 
 // Exits never tells anything.
 func (*Host) Exits() <-chan struct{} { return nil }

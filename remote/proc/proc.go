@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 )
 
+const envPrefix = "PIPEDECK_"
+
 // Names of the variables that mark every process of a launch.
 const (
 	EnvRun    = "PIPEDECK_RUN"     // DECK/RUN

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +23,7 @@ const kernelThread = 0x00200000
 // procStat is what is needed of /proc/PID/stat (proc(5)).
 type procStat struct {
 	PID, PPID int
-	SID       int
+	PGID, SID int
 	State     byte
 	Kernel    bool // a kernel thread
 	Comm      string
@@ -54,7 +55,7 @@ func parseStat(pid int, line []byte) (procStat, error) {
 		err = errors.Join(err, e)
 		return n
 	}
-	s.PPID, s.SID = int(num(1)), int(num(3))
+	s.PPID, s.PGID, s.SID = int(num(1)), int(num(2)), int(num(3))
 	s.Kernel = num(6)&kernelThread != 0
 	s.CPU = num(11) + num(12) + num(13) + num(14)
 	s.Ticks = num(19)
@@ -119,20 +120,36 @@ func (p procFS) all() (map[int]procStat, error) {
 	return out, nil
 }
 
-// marks returns the launch and deck id in a process's environment.
-func (p procFS) marks(pid int) (launch, deck string, err error) {
-	data, err := os.ReadFile(p.path(pid, "environ"))
-	if err != nil {
-		return "", "", err
+// tags are what ties a process to a deck, from its environment.
+type tags struct{ run, launch, deck string }
+
+// environs are large and read by the thousand.
+var environs = sync.Pool{New: func() any { return new([128 << 10]byte) }}
+
+// tags reads the environment of a process.
+func (p procFS) tags(pid int) (tags, error) {
+	buf, _ := environs.Get().(*[128 << 10]byte)
+	defer environs.Put(buf)
+	data, err := readInto(p.path(pid, "environ"), buf[:])
+	if err == nil && len(data) == len(buf) {
+		data, err = os.ReadFile(p.path(pid, "environ"))
 	}
+	if err != nil || !bytes.Contains(data, []byte(envPrefix)) {
+		return tags{}, err
+	}
+	var t tags
 	for kv := range bytes.SplitSeq(data, []byte{0}) {
-		if v, ok := bytes.CutPrefix(kv, []byte(EnvLaunch+"=")); ok {
-			launch = string(v)
-		} else if v, ok := bytes.CutPrefix(kv, []byte(EnvDeckID+"=")); ok {
-			deck = string(v)
+		name, value, _ := bytes.Cut(kv, []byte{'='})
+		switch string(name) {
+		case EnvRun:
+			t.run = string(value)
+		case EnvLaunch:
+			t.launch = string(value)
+		case EnvDeckID:
+			t.deck = string(value)
 		}
 	}
-	return launch, deck, nil
+	return t, nil
 }
 
 // liveThreads counts the threads that have not ended. A dead leader can leave

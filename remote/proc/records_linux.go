@@ -18,6 +18,7 @@ const (
 	exitFile    = "exit.json"    // how the leader ended
 	reapedFile  = "reaped.json"  // no descendant is left
 	lockFile    = "shim.lock"    // held by the shim for its life
+	kinFile     = "kin.json"     // of an adopted process: who belonged to it at the last look
 )
 
 // runRecord is the intent of one launch.
@@ -30,6 +31,15 @@ type runRecord struct {
 	Ticks  uint64          `json:"ticks"` // clock of start ticks at At: nothing of this launch is older
 	At     time.Time       `json:"at"`
 	Lock   origin          `json:"lock"` // of shim.lock: a copied run directory has another
+
+	Adopted *adoption `json:"adopted,omitempty"` // nil: started by a shim
+}
+
+// adoption says who was taken over. It is part of the intent: there is no
+// moment at which the one is on disk and the other is not.
+type adoption struct {
+	startedRecord        // without a shim
+	Tag           string `json:"tag,omitempty"` // launch of this deck that its environment names
 }
 
 // identity is one process, beyond the reuse of its pid.

@@ -15,6 +15,8 @@ const (
 	bySession     = "session"
 	byDescent     = "descendant"
 	byEnvironment = "environment"
+	byGroup       = "process group"
+	byRecord      = "an earlier look"
 )
 
 // table is all processes at one moment.
@@ -52,6 +54,9 @@ type environ func(procStat) (mark, error)
 // attribute finds the set of a launch in a table. env is nil where the other
 // ties suffice: while the shim lives every descendant hangs below it.
 func (l *launch) attribute(t *table, env environ, self int) members {
+	if l.rec.Adopted != nil {
+		return l.attributeAdopted(t, env, self)
+	}
 	m := members{by: make(map[int]string)}
 	var shim identity
 	if l.started != nil {
@@ -105,7 +110,7 @@ func (l *launch) byEnvironment(t *table, m *members, env environ) {
 		case err != nil && !t.olderSession(s, l.rec.Ticks):
 			m.unread = append(m.unread, pid)
 		case err != nil:
-		case got == mark{l.rec.Launch.ID, l.rec.DeckID}:
+		case got == l.mark():
 			m.by[pid] = byEnvironment
 		}
 	}
@@ -135,8 +140,8 @@ func (t *table) descend(root procStat, by map[int]string) {
 
 // freshEnviron reads environments anew.
 func (h *Host) freshEnviron(s procStat) (mark, error) {
-	launch, deck, err := h.fs.marks(s.PID)
-	return mark{launch, deck}, err
+	t, err := h.fs.tags(s.PID)
+	return mark{t.launch, t.deck}, err
 }
 
 // cachedEnviron remembers environments of processes that are over a second

@@ -83,8 +83,8 @@ func TestEnvironmentTiesAfterShimDeath(t *testing.T) {
 	}
 	// A newer launch makes it a stray of the deck.
 	start(t, h, d.launch("w-0-2", "exec sleep 60"))
-	strays, err := h.Strays(context.Background())
-	if err != nil || len(strays) != 1 || strays[0].PID != child || strays[0].By != "w-0-1" {
+	strays, err := h.Strangers(context.Background(), nil)
+	if err != nil || len(strays) != 1 || strays[0].PID != child || !strays[0].Ours || strays[0].Run != "d/r1" {
 		t.Errorf("strays = %+v, %v", strays, err)
 	}
 }
@@ -207,7 +207,7 @@ func TestParseStat(t *testing.T) {
 	t.Parallel()
 	line := []byte("42 (a) R (b)) S 7 41 40 34816 -1 4194304 1 2 3 4 10 20 30 40 20 0 5 0 987654 1 2 3\n")
 	got, err := parseStat(42, line)
-	want := procStat{PID: 42, PPID: 7, SID: 40, State: 'S', Comm: "a) R (b)", Ticks: 987654, CPU: 100}
+	want := procStat{PID: 42, PPID: 7, PGID: 41, SID: 40, State: 'S', Comm: "a) R (b)", Ticks: 987654, CPU: 100}
 	if err != nil || got != want {
 		t.Errorf("parseStat = %+v, %v, want %+v", got, err, want)
 	}

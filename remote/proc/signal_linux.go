@@ -41,6 +41,9 @@ func (h *Host) Signal(ctx context.Context, launch, sig string, to pipeline.Scope
 			"cannot signal %q: it was started in another pid namespace", launch)
 	}
 	if to == pipeline.ToLeader {
+		if err := h.lookForKin(l); err != nil {
+			return nil, err
+		}
 		return h.signalLeader(l, num), nil
 	}
 	if num == unix.SIGKILL {
@@ -95,7 +98,9 @@ func (h *Host) untried(l *launch, tried map[identity]bool) ([]identity, error) {
 	}
 	t := newTable(procs)
 	var out []identity
-	for _, pid := range slices.Sorted(maps.Keys(l.attribute(t, h.freshEnviron, h.self()).by)) {
+	m := l.attribute(t, h.freshEnviron, h.self())
+	h.keepKin(l)
+	for _, pid := range slices.Sorted(maps.Keys(m.by)) {
 		id := identity{PID: pid, Ticks: t.procs[pid].Ticks}
 		if !tried[id] && t.procs[pid].State != 'X' {
 			tried[id] = true
