@@ -1,9 +1,7 @@
 package proc
 
 import (
-	"encoding/json"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 )
@@ -115,14 +113,13 @@ func (h *Host) keepKin(l *launch) {
 	}
 }
 
-// writeKin keeps the kin for the next agent. It needs not survive the node.
+// writeKin keeps the kin for the next agent.
 func (l *launch) writeKin() {
 	if l.rec.Adopted == nil || maps.Equal(l.kin, l.kept) {
 		return
 	}
-	data, err := json.Marshal(slices.Collect(maps.Keys(l.kin)))
-	path := filepath.Join(l.dir, kinFile)
-	if err == nil && os.WriteFile(path+".tmp", data, 0o600) == nil && os.Rename(path+".tmp", path) == nil {
+	ids := slices.Collect(maps.Keys(l.kin))
+	if writeNote(filepath.Join(l.dir, kinFile), ids) == nil {
 		l.kept = l.kin
 	}
 }

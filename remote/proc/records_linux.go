@@ -100,6 +100,19 @@ func writeBound(path string, record func(origin) any, written func()) error {
 	return syncDir(filepath.Dir(path))
 }
 
+// writeNote replaces path atomically for the next agent. It means nothing after
+// a reboot, so nobody waits for the disk.
+func writeNote(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err == nil {
+		err = os.WriteFile(path+".tmp", data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".tmp", path)
+	}
+	return err
+}
+
 // recordRoom is more than a record of a start or an end needs.
 const recordRoom = 4096
 
