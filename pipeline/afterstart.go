@@ -12,6 +12,7 @@ type StartWatch struct {
 	Stage    *spec.Stage
 	Since    time.Time // of the action
 	Verified int64     // stored files of the stage when the start ended; -1 unknown
+	Done     int64     // samples of the stage then; -1 unknown
 	Store    Check     // of the store probe, whatever it came to
 }
 
@@ -114,7 +115,9 @@ func outputCheck(st StageSnapshot, w StartWatch) Check {
 			return c
 		}
 	}
-	if st.State == StageDone {
+	if st.Done != nil && w.Done >= 0 && *st.Done > w.Done {
+		c.Result, c.Observed = Verified, fmt.Sprintf("%d samples since the start", *st.Done-w.Done)
+	} else if st.State == StageDone {
 		c.Result, c.Observed = NotApplicable, "the stage is done"
 	}
 	return c

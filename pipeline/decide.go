@@ -65,6 +65,8 @@ type decision struct {
 	facts Facts
 	in    Intent
 	plan  Plan
+	// leaving is the stage that the plan stops before it starts another.
+	leaving string
 }
 
 func (d *decision) decide() error {

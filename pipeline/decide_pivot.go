@@ -97,6 +97,7 @@ func (d *decision) pivot() error {
 // only what is settled or was confirmed is taken.
 func (d *decision) leaveStage(from target) {
 	w := d.left(from)
+	d.leaving = from.st.Name
 	d.account(w)
 	discard := d.in.Leave == LeaveDiscard && len(w.outputs) > 0
 	if discard {

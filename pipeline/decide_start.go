@@ -139,7 +139,7 @@ func (d *decision) freeGPUs(st *spec.Stage, block func(string, ...any)) {
 			(w.GPUUUID != nil && slices.Contains(g.UUIDs, *w.GPUUUID))
 	}
 	for _, other := range d.node.Stages {
-		if other.Name == st.Name {
+		if other.Name == st.Name || other.Name == d.leaving {
 			continue
 		}
 		for _, w := range other.Workers {

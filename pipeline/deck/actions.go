@@ -47,6 +47,7 @@ func (d *Deck) Apply(ctx context.Context, req pipeline.ApplyRequest) (pipeline.A
 		d.release(id)
 		return pipeline.Action{}, err
 	}
+	a.After = d.awaitsChecks(held.plan)
 	d.observeAction(a)
 	d.begin(held.plan, a, 0)
 	return a, nil
@@ -55,6 +56,7 @@ func (d *Deck) Apply(ctx context.Context, req pipeline.ApplyRequest) (pipeline.A
 // begin runs an action beside whoever asked for it, until it ends, the agent
 // ends, or another operator takes it over.
 func (d *Deck) begin(p pipeline.Plan, a pipeline.Action, first int) {
+	a.After = d.awaitsChecks(p)
 	ctx, cancel := context.WithCancelCause(d.life)
 	d.mu.Lock()
 	d.cancels[a.ID] = cancel
@@ -280,7 +282,9 @@ func (d *Deck) actionNow(id string) (pipeline.Action, <-chan struct{}, error) {
 }
 
 // settled says whether nothing of an action can change any more.
-func settled(a pipeline.Action) bool { return a.EndedAt != nil && !pipeline.Pending(a.After) }
+func settled(a pipeline.Action) bool {
+	return a.EndedAt != nil && (a.Result != pipeline.Verified || !pipeline.Pending(a.After))
+}
 
 func progressed(a, b pipeline.Action) bool {
 	if (a.EndedAt == nil) != (b.EndedAt == nil) || a.Waits != b.Waits || !slices.Equal(a.After, b.After) {

@@ -19,15 +19,12 @@ const (
 // watchStart fills in the after-start checks of an action that started
 // workers, until each is decided, the stage is acted on again, or time is up.
 func (d *Deck) watchStart(p pipeline.Plan, a pipeline.Action) {
-	i := slices.IndexFunc(p.Steps, func(s pipeline.Step) bool {
-		return s.Kind == pipeline.StepStartWorkers || s.Kind == pipeline.StepAdopt
-	})
-	if i < 0 || len(p.Steps[i].On) == 0 {
+	name := startedBy(p)
+	if name == "" {
 		return
 	}
-	name, _, _ := strings.Cut(p.Steps[i].On[0], "/")
 	w := pipeline.StartWatch{
-		Stage: d.sp.Stage(name), Since: a.BeganAt, Verified: d.verifiedOf(name),
+		Stage: d.sp.Stage(name), Since: a.BeganAt, Verified: d.verifiedOf(name), Done: d.doneOf(name),
 		Store: pipeline.Check{Name: "store probe", Result: pipeline.Running, Observed: "writing, reading back and deleting a small object"},
 	}
 	if w.Stage == nil {
@@ -42,9 +39,30 @@ func (d *Deck) watchStart(p pipeline.Plan, a pipeline.Action) {
 	})
 }
 
+// startedBy is the stage that a plan starts, or "".
+func startedBy(p pipeline.Plan) string {
+	i := slices.IndexFunc(p.Steps, func(s pipeline.Step) bool {
+		return s.Kind == pipeline.StepStartWorkers || s.Kind == pipeline.StepAdopt
+	})
+	if i < 0 || len(p.Steps[i].On) == 0 {
+		return ""
+	}
+	name, _, _ := strings.Cut(p.Steps[i].On[0], "/")
+	return name
+}
+
+// awaitsChecks is what stands for the after-start checks until there are any.
+func (d *Deck) awaitsChecks(p pipeline.Plan) []pipeline.Check {
+	if startedBy(p) == "" {
+		return nil
+	}
+	return []pipeline.Check{{Name: "workers", Result: pipeline.Running, Observed: "being started", At: d.p.Now()}}
+}
+
 func (d *Deck) watch(ctx context.Context, a pipeline.Action, w pipeline.StartWatch, probed <-chan pipeline.Check) {
 	tick := time.NewTicker(afterEvery)
 	defer tick.Stop()
+	defer func() { d.closeAfter(a) }()
 	for {
 		snap, err := d.Snapshot(ctx)
 		if err == nil {
@@ -81,6 +99,17 @@ func (d *Deck) noteAfter(a pipeline.Action) bool {
 	return true
 }
 
+// closeAfter ends the list: what is still open is not known.
+func (d *Deck) closeAfter(a pipeline.Action) {
+	a.After = slices.Clone(a.After)
+	for i := range a.After {
+		if c := &a.After[i]; c.Result == pipeline.Running {
+			c.Result, c.Observed = pipeline.Unverified, "not decided in time: "+c.Observed
+		}
+	}
+	d.noteAfter(a)
+}
+
 func (d *Deck) verifiedOf(stage string) int64 {
 	var n int64
 	for _, o := range d.p.Mover.Outputs().Outputs {
@@ -93,6 +122,19 @@ func (d *Deck) verifiedOf(stage string) int64 {
 		n += *o.VerifiedFiles
 	}
 	return n
+}
+
+func (d *Deck) doneOf(stage string) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, n := range d.world.Snapshot(d.p.Now()).Nodes {
+		for _, st := range n.Stages {
+			if st.Name == stage && st.Done != nil {
+				return *st.Done
+			}
+		}
+	}
+	return -1
 }
 
 func (d *Deck) probeStore(ctx context.Context) pipeline.Check {
