@@ -51,6 +51,58 @@ type MIGInstance struct {
 	MemReason     *string `json:"mem_reason"` // why these are null
 }
 
+// Slots are the parts of a GPU that workers can have for themselves: its MIG
+// instances in MIG mode, else the GPU as a whole.
+func (g GPUSnapshot) Slots() []GPUSnapshot {
+	if g.More == nil || g.More.MIG == nil {
+		return []GPUSnapshot{g}
+	}
+	out := make([]GPUSnapshot, 0, len(g.More.MIG))
+	for _, m := range g.More.MIG {
+		out = append(out, g.instance(m))
+	}
+	return out
+}
+
+// instance is a MIG instance as if it were a GPU. Utilisation is not told of
+// one, and the processes of the GPU may be on another.
+func (g GPUSnapshot) instance(m MIGInstance) GPUSnapshot {
+	out := GPUSnapshot{
+		Index: g.Index, UUID: m.UUID, Name: m.Name, State: g.State, StateReason: g.StateReason,
+		MemUsedBytes: m.MemUsedBytes, MemTotalBytes: m.MemTotalBytes,
+	}
+	if out.StateReason == nil {
+		out.StateReason = new("a MIG instance tells memory only")
+	}
+	return out
+}
+
+// FindGPU finds a GPU or a MIG instance by its UUID, nil if it is not there.
+func FindGPU(gpus []GPUSnapshot, uuid string) *GPUSnapshot {
+	for i := range gpus {
+		if gpus[i].UUID == uuid {
+			return &gpus[i]
+		}
+	}
+	for i := range gpus {
+		if gpus[i].More == nil {
+			continue
+		}
+		for _, m := range gpus[i].More.MIG {
+			if m.UUID == uuid {
+				return new(gpus[i].instance(m))
+			}
+		}
+	}
+	return nil
+}
+
+// ownsMemory says whether memory that is in use on a GPU is the processes' own
+// and comes back when they end.
+func (g GPUSnapshot) ownsMemory() bool {
+	return g.More == nil || g.More.MemKind == "" || g.More.MemKind == MemDevice
+}
+
 // Values of GPUMore.MemKind.
 const (
 	MemDevice  = "device"

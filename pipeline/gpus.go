@@ -56,14 +56,7 @@ func blank(gpus []GPUSnapshot, why string) []GPUSnapshot {
 	return out
 }
 
-func (w *World) gpu(uuid string) *GPUSnapshot {
-	for i := range w.gpus.reading.GPUs {
-		if w.gpus.reading.GPUs[i].UUID == uuid {
-			return &w.gpus.reading.GPUs[i]
-		}
-	}
-	return nil
-}
+func (w *World) gpu(uuid string) *GPUSnapshot { return FindGPU(w.gpus.reading.GPUs, uuid) }
 
 // gpuOf is the first GPU of a worker, nil if it has none.
 func (s *stageWorld) gpuOf(wk *workerWorld) *GPURef {

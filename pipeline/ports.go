@@ -177,7 +177,8 @@ type LaunchSeen struct {
 type Exit struct {
 	Code   *int      `json:"code"` // 128+n for signal n; null unknown
 	Signal string    `json:"signal,omitempty"`
-	OOM    bool      `json:"oom"` // the kernel's counter of OOM kills rose, or the worker said so
+	OOM    bool      `json:"oom"`            // the kernel's counter of OOM kills rose, or the worker said so
+	Said   string    `json:"said,omitempty"` // the line of its log that says that it ran out of memory
 	At     time.Time `json:"at"`
 }
 

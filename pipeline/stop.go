@@ -213,21 +213,36 @@ func judgeGPU(g GPUEvidence, now time.Time) Check {
 
 // readGPU finds one GPU in a reading, or says why its memory is not known.
 func readGPU(r GPUReading, uuid string) (GPUSnapshot, string) {
-	for _, g := range r.GPUs {
+	if g := FindGPU(r.GPUs, uuid); g != nil {
 		switch {
-		case g.UUID != uuid:
 		case g.State == GPULost:
-			return g, "GPU lost: " + Clean(orElse(g.StateReason, unreached))
+			return *g, "GPU lost: " + Clean(orElse(g.StateReason, unreached))
 		case g.MemUsedBytes == nil:
-			return g, "cannot verify: " + Clean(orElse(g.StateReason, "the driver tells no memory use"))
-		default:
-			return g, ""
+			return *g, "cannot verify: " + Clean(orElse(g.StateReason, "the driver tells no memory use"))
+		case !g.ownsMemory():
+			return *g, "cannot verify: the operating system manages this GPU's memory, and it may stay in use after its process has ended"
 		}
+		return *g, ""
 	}
 	if r.Reason != "" {
 		return GPUSnapshot{}, "cannot verify: " + Clean(r.Reason)
 	}
 	return GPUSnapshot{}, "cannot verify: the GPU was not in the reading"
+}
+
+// holderOf names a process on a GPU as well as it is known.
+func holderOf(p GPUProcess) string {
+	switch {
+	case p.Worker != nil:
+		return Clean(*p.Worker)
+	case p.Foreign:
+		return "a process outside of this container"
+	case p.Name != nil && p.User != nil:
+		return Clean(*p.Name) + " of " + Clean(*p.User)
+	case p.Name != nil:
+		return Clean(*p.Name)
+	}
+	return "unattributed process"
 }
 
 func memoryHolders(g GPUSnapshot) string {
@@ -239,10 +254,7 @@ func memoryHolders(g GPUSnapshot) string {
 	}
 	var out []string
 	for _, p := range g.Processes {
-		who := "unattributed process"
-		if p.Worker != nil {
-			who = Clean(*p.Worker)
-		}
+		who := holderOf(p)
 		mem := "unknown memory"
 		if p.MemBytes != nil {
 			mem = humanBytes(*p.MemBytes)

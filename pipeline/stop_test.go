@@ -121,3 +121,30 @@ func TestJudgeStopNeverGuesses(t *testing.T) {
 		}
 	})
 }
+
+func TestWhoHoldsMemory(t *testing.T) {
+	t.Parallel()
+	for want, p := range map[string]GPUProcess{
+		"extract/0, pid 7":                           {PID: 7, Worker: new("extract/0"), Name: new("python3")},
+		"python3 of eve, pid 7, holds 50.0 GB":       {PID: 7, Name: new("python3"), User: new("eve"), MemBytes: new(int64(50e9))},
+		"python3, pid 7":                             {PID: 7, Name: new("python3")},
+		"a process outside of this container, pid 7": {PID: 7, Foreign: true},
+		"unattributed process, pid 7":                {PID: 7},
+	} {
+		if got := memoryHolders(GPUSnapshot{Processes: []GPUProcess{p}}); !strings.HasPrefix(got, want) {
+			t.Errorf("holder %q, want %q", got, want)
+		}
+	}
+}
+
+// Where the operating system owns the memory, free memory proves nothing.
+func TestMemoryThatProvesNothing(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[string]Verdict{MemDevice: Verified, MemNUMA: Unverified, MemUnified: Unverified} {
+		r := GPUReading{At: at(1), Kind: "nvml", GPUs: []GPUSnapshot{{UUID: "GPU-a", State: GPUOK, MemUsedBytes: new(int64(0)), More: &GPUMore{MemKind: kind}}}}
+		c := judgeGPU(GPUEvidence{UUID: "GPU-a", BaselineBytes: new(int64(0)), Reads: []GPUReading{r, r}}, at(2))
+		if c.Result != want {
+			t.Errorf("%s memory: %+v", kind, c)
+		}
+	}
+}

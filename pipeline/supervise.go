@@ -161,6 +161,8 @@ func EndText(seen LaunchSeen) string {
 			return "ended, code unknown: " + seen.Reason
 		}
 		return "ended, code unknown"
+	case seen.Exit.OOM && seen.Exit.Said != "":
+		return fmt.Sprintf("out of memory (code %d): %s", *seen.Exit.Code, Clean(seen.Exit.Said))
 	case seen.Exit.OOM:
 		return fmt.Sprintf("out of memory (code %d)", *seen.Exit.Code)
 	case seen.Exit.Signal != "":

@@ -88,6 +88,10 @@ func (v *detailView) lines(b board, u *ui, r row, w int) []line {
 		out = append(out, nil, field("last trouble", utc(e.At)+"Z  "+string(e.Level)))
 		out = append(out, wrapped("", eventText(*e), w)...)
 	}
+	if v.detail != nil && v.detail.Evidence != nil && v.detail.Evidence.Text != "" {
+		out = append(out, nil)
+		out = append(out, wrapped("evidence", utc(v.detail.Evidence.At)+"Z  "+clean(v.detail.Evidence.Text), w)...)
+	}
 	out = append(out, nil, rowOf(bold, "How it was started"))
 	if v.err != "" {
 		out = append(out, wrapped("", v.err, w)...)

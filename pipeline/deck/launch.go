@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -153,7 +154,28 @@ func (d *Deck) launchRequest(st *spec.Stage, rank int, want pipeline.StageWant) 
 		}
 		req.Env = append(req.Env, e.Name+"="+s)
 	}
+	req.Env = append(req.Env, gpuEnviron(req.Env, w.GPUs)...)
 	return req, nil
+}
+
+// gpuEnviron pins a worker to its GPUs where the spec does not: by UUID, which
+// no order of devices changes. An index that the spec gives is one by bus, as
+// nvidia-smi counts; CUDA's own order begins with the fastest GPU.
+func gpuEnviron(env []string, gpus []pipeline.GPURef) []string {
+	if len(gpus) == 0 {
+		return nil
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+	}
+	var out []string
+	if !has("CUDA_DEVICE_ORDER") {
+		out = append(out, "CUDA_DEVICE_ORDER=PCI_BUS_ID")
+	}
+	if !has("CUDA_VISIBLE_DEVICES") {
+		out = append(out, "CUDA_VISIBLE_DEVICES="+gpuUUIDs(gpus))
+	}
+	return out
 }
 
 func (d *Deck) logPath(stage string, rank int) string {

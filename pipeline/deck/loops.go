@@ -14,10 +14,14 @@ const (
 	lookEvery     = 500 * time.Millisecond
 	moverEvery    = 500 * time.Millisecond
 	progressEvery = time.Second
+	gpusEvery     = time.Second
 	machineEvery  = 2 * time.Second
 	disksEvery    = 5 * time.Second
 	purgeEvery    = 15 * time.Second
 )
+
+// sourceSMI is the kind of a reading by nvidia-smi.
+const sourceSMI = "nvidia-smi"
 
 // superviseLoop looks at the processes and does what supervision wants.
 func (d *Deck) superviseLoop(ctx context.Context) {
@@ -93,7 +97,14 @@ func (d *Deck) nudge() {
 // that hangs delays no other.
 func (d *Deck) sensorLoop(ctx context.Context) {
 	d.work.Go(func() {
-		every(ctx, machineEvery, func() { d.fold(d.p.Sensor.GPUs(ctx)) })
+		var last pipeline.GPUReading
+		every(ctx, gpusEvery, func() {
+			if last.Kind == sourceSMI && d.p.Now().Sub(last.At) < machineEvery {
+				return
+			}
+			last = d.p.Sensor.GPUs(ctx)
+			d.fold(last)
+		})
 	})
 	d.work.Go(func() {
 		every(ctx, machineEvery, func() { d.fold(d.p.Sensor.Machine(ctx)) })

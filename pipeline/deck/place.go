@@ -65,13 +65,13 @@ func (d *Deck) usableGPUs(ctx context.Context, st *spec.Stage) ([]pipeline.GPUSn
 	var out []pipeline.GPUSnapshot
 	for _, g := range reading.GPUs {
 		if !selects(d.node.GPUs, g) {
-			continue
+			continue // MIG instances are chosen by their GPU
 		}
 		if g.State != pipeline.GPUOK {
 			d.notice(pipeline.Warn, st.Name, "GPU %d is %s and is not used", g.Index, g.State)
 			continue
 		}
-		out = append(out, g)
+		out = append(out, g.Slots()...)
 	}
 	if len(out) > 0 {
 		return out, nil
@@ -95,10 +95,8 @@ func (d *Deck) noteBaseline(ranks [][]pipeline.GPURef, reading pipeline.GPUReadi
 	used := map[string]int64{}
 	for _, refs := range ranks {
 		for _, ref := range refs {
-			for _, g := range reading.GPUs {
-				if g.UUID == ref.UUID && g.MemUsedBytes != nil {
-					used[g.UUID] = *g.MemUsedBytes
-				}
+			if g := pipeline.FindGPU(reading.GPUs, ref.UUID); g != nil && g.MemUsedBytes != nil {
+				used[g.UUID] = *g.MemUsedBytes
 			}
 		}
 	}

@@ -50,6 +50,7 @@ type shim struct {
 	rec    runRecord
 	leader int
 	oom    *oomWatch
+	saidAt int64 // where the worker's part of its log begins
 	stop   chan struct{}
 	point  hook
 }
@@ -70,6 +71,7 @@ func (s *shim) run() error {
 		return fmt.Errorf("cannot become subreaper: %w", err)
 	}
 	s.oom = newOOMWatch()
+	s.saidAt = sizeOf(s.rec.Launch.Log)
 	if err := s.start(slots); err != nil {
 		rec := exitRecord{Exit: pipeline.Exit{At: now()}, NoExec: err.Error()}
 		return errors.Join(s.write(exitFile, rec), s.write(reapedFile, now()))
@@ -202,14 +204,14 @@ func (s *shim) reap() error {
 			continue
 		}
 		s.point.at(shimExited)
-		if err := s.writeUntilDone(exitFile, exitRecord{Exit: exitOf(status, s.oom)}); err != nil {
+		if err := s.writeUntilDone(exitFile, exitRecord{Exit: s.exitOf(status)}); err != nil {
 			return err
 		}
 		s.point.at(shimExitKept)
 	}
 }
 
-func exitOf(status unix.WaitStatus, oom *oomWatch) pipeline.Exit {
+func (s *shim) exitOf(status unix.WaitStatus) pipeline.Exit {
 	code := status.ExitStatus()
 	exit := pipeline.Exit{At: now()}
 	if status.Signaled() {
@@ -217,7 +219,11 @@ func exitOf(status unix.WaitStatus, oom *oomWatch) pipeline.Exit {
 		exit.Signal = unix.SignalName(status.Signal())
 	}
 	exit.Code = &code
-	exit.OOM = code != 0 && oom.rose()
+	exit.OOM = code != 0 && s.oom.rose()
+	if code != 0 && !exit.OOM {
+		exit.Said = saidOutOfMemory(s.rec.Launch.Log, s.saidAt)
+		exit.OOM = exit.Said != ""
+	}
 	return exit
 }
 
