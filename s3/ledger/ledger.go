@@ -41,6 +41,7 @@ type Binding struct {
 type Ledger struct {
 	write *sql.DB
 	read  *sql.DB
+	stmts statements
 	ops   chan op
 	stop  chan struct{}
 	done  chan struct{}
@@ -109,9 +110,41 @@ func open(ctx context.Context, path string, b Binding) (*Ledger, error) {
 		return nil, errors.Join(err, write.Close())
 	}
 	l.read.SetMaxOpenConns(readers)
+	l.read.SetMaxIdleConns(readers) // each has its statements compiled
+	if err := l.stmts.compile(ctx, l.write, l.read); err != nil {
+		return nil, errors.Join(err, l.read.Close(), write.Close())
+	}
 	//nolint:contextcheck // a commit belongs to all who wait for it, not to who opened the ledger
 	go l.writer()
 	return l, nil
+}
+
+// statements are those that run for every file. To compile one costs several
+// times what it costs to run it.
+type statements struct {
+	upsert, output       *sql.Stmt // of the writer
+	row, elsewhere, held *sql.Stmt
+}
+
+func (s *statements) compile(ctx context.Context, write, read *sql.DB) error {
+	for _, c := range []struct {
+		db   *sql.DB
+		into **sql.Stmt
+		text string
+	}{
+		{write, &s.upsert, upsert},
+		{write, &s.output, outputQuery},
+		{read, &s.row, rowQuery},
+		{read, &s.elsewhere, elsewhereQuery},
+		{read, &s.held, heldQuery},
+	} {
+		stmt, err := c.db.PrepareContext(ctx, c.text)
+		if err != nil {
+			return brokenError{err}
+		}
+		*c.into = stmt
+	}
+	return nil
 }
 
 func connect(path, options string) (*sql.DB, error) {

@@ -10,11 +10,16 @@ import (
 const columns = `key, sample, manifest, s_size, s_md5, s_crc, s_etag, s_dev, s_ino, s_mtime, s_ctime, s_born,
  p_phase, p_size, p_md5, p_crc, p_etag, p_dev, p_ino, p_mtime, p_ctime, p_born`
 
+const (
+	rowQuery = "SELECT " + columns + ` FROM files
+ WHERE output = (SELECT id FROM outputs WHERE name = ?) AND key = ?`
+	elsewhereQuery = `SELECT key FROM files WHERE output = (SELECT id FROM outputs WHERE name = ?)
+ AND sample = ? AND sample <> '' AND key <> ? AND s_size IS NOT NULL LIMIT 1`
+)
+
 // Row returns what is known of one key; ok is false when nothing is.
 func (l *Ledger) Row(ctx context.Context, output, key string) (r Row, ok bool, err error) {
-	const query = "SELECT " + columns + ` FROM files
-		WHERE output = (SELECT id FROM outputs WHERE name = ?) AND key = ?`
-	r, err = scanRow(output, l.read.QueryRowContext(ctx, query, output, []byte(key)).Scan)
+	r, err = scanRow(output, l.stmts.row.QueryRowContext(ctx, output, []byte(key)).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Row{}, false, nil
 	}
@@ -69,10 +74,8 @@ func (l *Ledger) Samples(ctx context.Context, output string, visit func(id strin
 // Elsewhere returns another key than key that is stored with the same sample
 // id, "" if there is none.
 func (l *Ledger) Elsewhere(ctx context.Context, output, sample, key string) (string, error) {
-	const query = `SELECT key FROM files WHERE output = (SELECT id FROM outputs WHERE name = ?)
-		AND sample = ? AND sample <> '' AND key <> ? AND s_size IS NOT NULL LIMIT 1`
 	var other []byte
-	err := l.read.QueryRowContext(ctx, query, output, sample, []byte(key)).Scan(&other)
+	err := l.stmts.elsewhere.QueryRowContext(ctx, output, sample, []byte(key)).Scan(&other)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return "", fmt.Errorf("cannot read sample %q from the ledger: %w", sample, err)
 	}

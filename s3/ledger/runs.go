@@ -185,11 +185,13 @@ func (g *group) hold(ctx context.Context, files []Held) error {
 	return nil
 }
 
+const heldQuery = "SELECT size, mtime, run FROM held WHERE dev = ? AND ino = ?"
+
 // Held returns what is recorded of the file at (dev, ino); ok is false for one
 // that came after the last change of the run.
 func (l *Ledger) Held(ctx context.Context, dev, ino uint64) (h Held, ok bool, err error) {
 	h.Dev, h.Ino = dev, ino
-	err = l.read.QueryRowContext(ctx, "SELECT size, mtime, run FROM held WHERE dev = ? AND ino = ?", int64(dev), int64(ino)).
+	err = l.stmts.held.QueryRowContext(ctx, int64(dev), int64(ino)).
 		Scan(&h.Size, &h.MTimeNS, &h.Run)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Held{}, false, nil

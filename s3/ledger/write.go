@@ -18,10 +18,11 @@ type op struct {
 	done    chan error
 }
 
-// group is one transaction being filled. Its statement is prepared once.
+// group is one transaction being filled.
 type group struct {
 	*sql.Tx
 	upsert  *sql.Stmt
+	lookUp  *sql.Stmt // of an output's number
 	outputs map[string]int64
 }
 
@@ -191,7 +192,10 @@ func (l *Ledger) inTx(ctx context.Context, ops []op) error {
 	if err != nil {
 		return fmt.Errorf("cannot write to the ledger: %w", err)
 	}
-	g := &group{Tx: tx, outputs: map[string]int64{}}
+	g := &group{
+		Tx: tx, outputs: map[string]int64{},
+		upsert: tx.StmtContext(ctx, l.stmts.upsert), lookUp: tx.StmtContext(ctx, l.stmts.output),
+	}
 	for _, o := range ops {
 		if err := o.apply(ctx, g); err != nil {
 			return fmt.Errorf("cannot write to the ledger: %w", errors.Join(err, tx.Rollback()))
@@ -202,6 +206,8 @@ func (l *Ledger) inTx(ctx context.Context, ops []op) error {
 	}
 	return nil
 }
+
+const outputQuery = "SELECT id FROM outputs WHERE name = ?"
 
 const upsert = `INSERT INTO files (output, key, sample, manifest,
  s_size, s_md5, s_crc, s_etag, s_dev, s_ino, s_mtime, s_ctime, s_born,
@@ -229,11 +235,6 @@ func (g *group) save(ctx context.Context, r *Row) error {
 	if err != nil {
 		return err
 	}
-	if g.upsert == nil {
-		if g.upsert, err = g.PrepareContext(ctx, upsert); err != nil {
-			return err
-		}
-	}
 	_, err = g.upsert.ExecContext(ctx, rowArgs(output, r)...)
 	return err
 }
@@ -244,7 +245,7 @@ func (g *group) output(ctx context.Context, name string) (int64, error) {
 		return id, nil
 	}
 	var id int64
-	err := g.QueryRowContext(ctx, "SELECT id FROM outputs WHERE name = ?", name).Scan(&id)
+	err := g.lookUp.QueryRowContext(ctx, name).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = g.QueryRowContext(ctx, "INSERT INTO outputs (name) VALUES (?) RETURNING id", name).Scan(&id)
 	}
