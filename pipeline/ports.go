@@ -263,6 +263,9 @@ type Mover interface {
 	Pause(ctx context.Context, on bool) error
 	// Retry clears backoffs: failed and waiting files are tried now.
 	Retry()
+	// Hasten lets the files of outputs ("stage/output") that wait for their
+	// interval (`every`) go now.
+	Hasten(outputs []string)
 	// QueueArtifacts looks at the artifacts again.
 	QueueArtifacts()
 	Outputs() MoverReading

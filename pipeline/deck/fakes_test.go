@@ -134,6 +134,7 @@ func (m *fakeMover) Pause(_ context.Context, on bool) error {
 }
 func (m *fakeMover) Retry()          {}
 func (m *fakeMover) QueueArtifacts() {}
+func (m *fakeMover) Hasten([]string) {}
 func (m *fakeMover) Failures() []pipeline.Failure {
 	return []pipeline.Failure{
 		{Output: "extract/hs", Path: "new", Since: time.Unix(2, 0)},

@@ -112,6 +112,7 @@ func (d *Deck) settle(ctx context.Context, j engine.Job) engine.Outcome {
 		return failed("%v", err)
 	}
 	d.p.Mover.Retry()
+	d.p.Mover.Hasten(s.On)
 	tick := time.NewTicker(moverEvery)
 	defer tick.Stop()
 	last, quiet := "", d.p.Now()

@@ -55,6 +55,14 @@ func (l *Ledger) SetMeta(name, value string) error {
 	return l.submit(true, 1, func(ctx context.Context, tx *group) error { return tx.setMeta(ctx, name, value) })
 }
 
+// DropMeta forgets a named value.
+func (l *Ledger) DropMeta(name string) error {
+	return l.submit(false, 1, func(ctx context.Context, tx *group) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM meta WHERE name = ?", name)
+		return err
+	})
+}
+
 func (g *group) setMeta(ctx context.Context, name, value string) error {
 	_, err := g.ExecContext(ctx, `INSERT INTO meta (name, value) VALUES (?, ?)
 		ON CONFLICT (name) DO UPDATE SET value = excluded.value`, name, value)

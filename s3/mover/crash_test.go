@@ -1,6 +1,7 @@
 package mover_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,54 +21,88 @@ type way struct {
 	name, stages string
 	write        func(w *world)
 	files        int64
+	holds        func(w *world) // what must be so at every moment, beside safe
 }
 
 // ways take, together, a file past every point.
 func ways() []way {
 	six := func(w *world) { w.writeSamples(0, 6, 300) }
+	nothing := func(*world) {}
 	return []way{
-		{"delete", oneOutput, six, 6},
-		{"placeholder", strings.Replace(oneOutput, "id:", "after_upload: placeholder\n        id:", 1), six, 6},
-		{"parts", oneOutput, func(w *world) { w.writeSamples(0, 1, 17_000_000) }, 1},
+		{"delete", oneOutput, six, 6, nothing},
+		{"placeholder", strings.Replace(oneOutput, "id:", "after_upload: placeholder\n        id:", 1), six, 6, nothing},
+		{"parts", oneOutput, func(w *world) { w.writeSamples(0, 1, 17_000_000) }, 1, nothing},
 		{"lines", strings.ReplaceAll(strings.Replace(oneOutput, "id: 'hs_", "settle: 50ms\n        id: 'hs_", 1), "safetensors", "jsonl"), func(w *world) {
 			for _, name := range []string{"out/hs_1.jsonl", "out/hs_2.jsonl"} {
 				w.write(name, []byte("{\"a\":1}\n{\"a\":2}\n"))
 			}
-		}, 2},
+		}, 2, nothing},
+		{"checkpoints", strings.NewReplacer("train:", "extract:", "keep, every: 1h, keep_last: 2", "delete").Replace(checkpoints), func(w *world) {
+			w.checkpoint(1)
+			w.checkpoint(2)
+		}, 6, (*world).markersHold},
 	}
 }
 
-// TestKilledAtEveryPoint kills a mover at each point, on each way, when it comes
-// there first (on the usual way also the third time), and lets another one
-// finish.
-func TestKilledAtEveryPoint(t *testing.T) {
-	t.Parallel()
-	var mu sync.Mutex
-	reached, ran := map[string]bool{}, map[string]bool{}
-	t.Run("points", func(t *testing.T) {
-		for _, wy := range ways() {
-			for _, point := range mover.Points() {
-				for _, skip := range []int{0, 2} {
-					if skip > 0 && wy.name != "delete" {
-						continue
-					}
-					t.Run(wy.name+"/"+point+"/"+[]string{"first", "", "third"}[skip], func(t *testing.T) {
-						t.Parallel()
-						killed := killedAt(t, wy, point, skip)
-						mu.Lock()
-						defer mu.Unlock()
-						reached[point] = reached[point] || killed
-						ran[wy.name] = true
-					})
-				}
-			}
-		}
-	})
-	for _, point := range mover.Points() {
-		if !reached[point] && len(ran) == len(ways()) {
-			t.Errorf("no mover was ever killed at %s", point)
+// markersHold fails if a directory has its marker and not all of its files: a
+// script would take it for a checkpoint.
+func (w *world) markersHold() {
+	w.t.Helper()
+	for _, dir := range []string{"out/step_1/", "out/step_2/"} {
+		whole := w.exists(dir+"model.bin") && w.exists(dir+"sub/optimizer.bin")
+		if !whole && w.exists(dir+"done.json") {
+			w.t.Fatalf("%s has its marker and is not whole", dir)
 		}
 	}
+}
+
+// TestKilledAtEveryPoint kills a mover at each point, on each way that comes
+// there, when it comes there first (on the usual way also the third time), and
+// lets another one finish.
+func TestKilledAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	passed := map[string]bool{}
+	for _, wy := range ways() {
+		for _, point := range pointsOf(t, wy) {
+			passed[point] = true
+			for _, skip := range []int{0, 2} {
+				if skip > 0 && wy.name != "delete" {
+					continue
+				}
+				t.Run(wy.name+"/"+point+"/"+[]string{"first", "", "third"}[skip], func(t *testing.T) {
+					t.Parallel()
+					if killed := killedAt(t, wy, point, skip); !killed && skip == 0 {
+						t.Error("the mover did not come there")
+					}
+				})
+			}
+		}
+	}
+	for _, point := range mover.Points() {
+		if !passed[point] {
+			t.Errorf("no way comes to %s", point)
+		}
+	}
+}
+
+// pointsOf takes a way to its end, and returns the points on it.
+func pointsOf(t *testing.T, wy way) []string {
+	t.Helper()
+	w := newWorld(t, s3test.Options{Dir: t.TempDir()}, wy.stages)
+	w.hurry = hurry
+	var mu sync.Mutex
+	came := map[string]bool{}
+	w.hook = func(point string) {
+		mu.Lock()
+		defer mu.Unlock()
+		came[point] = true
+	}
+	wy.write(w)
+	w.start("extract")
+	w.m.Live("extract", false)
+	w.await("all are moved", w.moved(wy.files))
+	w.stop()
+	return slices.Sorted(maps.Keys(came))
 }
 
 // killedAt says whether the mover came to the point.
@@ -88,8 +123,9 @@ func killedAt(t *testing.T, wy way, point string, skip int) bool {
 	}
 	alive(order{Do: "activate", Arg: "extract"})
 	alive(order{Do: "live", Arg: "extract"})
-	for deadline := time.Now().Add(time.Minute); !killed; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !killed; time.Sleep(10 * time.Millisecond) {
 		w.safe()
+		wy.holds(w)
 		if a := alive(order{Do: "read"}); !killed && is(a.Reading.Outputs[0].DeletedLocalFiles, wy.files) {
 			break
 		}
@@ -98,10 +134,11 @@ func killedAt(t *testing.T, wy way, point string, skip int) bool {
 		}
 	}
 	w.safe()
+	wy.holds(w)
 	c.kill()
 	w.start("extract")
 	w.m.Live("extract", false)
-	w.await("all are moved", w.moved(wy.files))
+	w.await("all are moved", func() bool { wy.holds(w); return w.moved(wy.files)() })
 	if n := len(w.server.Overwrites()); n != 0 {
 		t.Errorf("%d objects were overwritten", n)
 	}

@@ -34,6 +34,7 @@ func (m *Mover) finish(f *file, err error) {
 	}
 	if err == nil {
 		f.attempts, f.next = 0, time.Time{}
+		f.out.lastUnit = m.opt.Clock()
 		m.sent(f)
 		return
 	}

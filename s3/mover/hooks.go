@@ -14,6 +14,7 @@ const (
 	HookBatchProven     = "batch_proven"     // the listing agreed
 	HookManifestStored  = "manifest_stored"  // the manifest names the batch
 	HookLedgerCommitted = "ledger_committed" // verified on disk: removal is allowed
+	HookRetiring        = "retiring"         // a directory is on its way out, and all of it is there
 	HookBeforeRemove    = "before_remove"
 	HookRemoved         = "removed" // unlinked, not counted yet
 	HookRebuilt         = "rebuilt" // the bucket was taken over into the ledger
@@ -23,7 +24,7 @@ const (
 func Points() []string {
 	return append([]string{
 		HookFileRead, HookIntentSaved, HookObjectPut, HookPartPut, HookBeforeComplete, HookSent, HookBatchProven,
-		HookManifestStored, HookLedgerCommitted, HookBeforeRemove, HookRemoved, HookRebuilt,
+		HookManifestStored, HookLedgerCommitted, HookRetiring, HookBeforeRemove, HookRemoved, HookRebuilt,
 	}, local.Points()...)
 }
 

@@ -172,6 +172,11 @@ func (m *Mover) judgeUnit(ctx context.Context, f *file, v verdict) verdict {
 	if v.again = m.opt.Clock().Add(m.pause(recheckIncomplete)); !v.done && j.Reason == "" {
 		v.reason = fmt.Sprintf("%q has no %s yet", f.unit, f.out.spec.Marker)
 	}
+	if !v.done && v.err == nil {
+		m.mu.Lock()
+		v.done = m.isRemnant(f, v.id)
+		m.mu.Unlock()
+	}
 	return v
 }
 

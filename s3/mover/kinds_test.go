@@ -1,9 +1,11 @@
 package mover_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,6 +106,55 @@ func TestCheckpointsAreKeptAndRetired(t *testing.T) {
 	w.await("all complete ones are stored when the stage ended", func() bool { return has(3) && is(w.reading().VerifiedFiles, 12) })
 	if !w.exists("out/step_3/done.json") || !w.exists("out/step_4/done.json") {
 		t.Error("a checkpoint to keep is gone")
+	}
+}
+
+// TestHastenDoesNotWaitForTheInterval: a settle of a stage that runs.
+func TestHastenDoesNotWaitForTheInterval(t *testing.T) {
+	t.Parallel()
+	for name, stages := range map[string]string{
+		"checkpoints": checkpoints,
+		"lines":       strings.ReplaceAll(strings.Replace(jsonlOutput, "every: 1s", "every: 1h", 1), "generate:", "train:"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, s3test.Options{}, stages)
+			w.hurry, w.patience = hurry, time.Minute
+			lines := []byte("{\"a\":1}\n")
+			for step := 1; step <= 2; step++ {
+				w.checkpoint(step)
+			}
+			if err := os.WriteFile(w.path("out/a.jsonl"), lines, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			w.start("train")
+			w.m.Live("train", true)
+			w.await("what is first has gone", func() bool {
+				return is(w.reading().VerifiedFiles, map[string]int64{"lines": 1, "checkpoints": 3}[name])
+			})
+			w.checkpoint(3)
+			lines = append(lines, "{\"a\":2}\n"...)
+			if err := os.WriteFile(w.path("out/a.jsonl"), lines, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			w.await("the newest waits, and what is not to be kept is gone", func() bool {
+				r := w.reading()
+				return name == "lines" && r.Queue.WaitingFiles == 1 || r.Queue.WaitingFiles == 3 && is(r.LocalFiles, 6) && is(r.DeletedLocalFiles, 3)
+			})
+			w.m.Hasten([]string{w.spec.Stages[0].Name + "/" + w.spec.Stages[0].Outputs[0].Name})
+			w.await("nothing waits", func() bool { return w.reading().Settled })
+			if name == "lines" {
+				if got, _ := w.server.Object("pre/r1/hs/a.jsonl"); !bytes.Equal(got, lines) {
+					t.Errorf("stored: %q", got)
+				}
+				return
+			}
+			for step := 1; step <= 3; step++ {
+				if _, ok := w.server.Object(fmt.Sprintf("pre/r1/hs/step_%d/done.json", step)); !ok {
+					t.Errorf("checkpoint %d is not stored", step)
+				}
+			}
+		})
 	}
 }
 

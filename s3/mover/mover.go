@@ -138,7 +138,7 @@ func (m *Mover) load(ctx context.Context) error {
 	if aside := m.opt.Ledger.MovedAside(); aside != "" {
 		m.note(pipeline.Warn, "the ledger was broken and is rebuilt from directory and bucket; the old one is at "+aside)
 	}
-	if err := m.inherit(ctx); err != nil {
+	if err := errors.Join(m.inherit(ctx), m.loadRetiring(ctx)); err != nil {
 		return err
 	}
 	return m.loadCounts(ctx)

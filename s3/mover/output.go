@@ -41,6 +41,7 @@ type output struct {
 	batch    batch
 	line     []waiter // in the order of waiting
 	lastUnit time.Time
+	retiring map[string]bool // unit keys: their directories are on their way out
 	newest   time.Time
 	total    totals
 }
@@ -157,6 +158,7 @@ type file struct {
 	since    time.Time // of the queueing, or of the failure
 	next     time.Time // not before
 	lastSent time.Time // of a growing file
+	hasty    bool      // it does not wait for its interval
 	unit     string    // marker format: directory below root
 	sample   string    // id, "" without one
 	// elsewhere is another stored key with this id.
@@ -197,7 +199,7 @@ func newArtifacts(s *spec.Spec) *output {
 }
 
 func (o *output) reset() {
-	o.files, o.holders = map[string]*file{}, map[string]int64{}
+	o.files, o.holders, o.retiring = map[string]*file{}, map[string]int64{}, map[string]bool{}
 	o.ids = ids{byID: map[string]*file{}, twins: map[string]*twins{}}
 }
 

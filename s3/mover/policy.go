@@ -2,7 +2,6 @@ package mover
 
 import (
 	"path"
-	"sort"
 	"time"
 
 	"pipedeck/pipeline/spec"
@@ -22,6 +21,8 @@ func (m *Mover) turn(f *file, now time.Time) time.Time {
 	switch {
 	case f.isMarkerFile() && !o.restStored(f):
 		return now.Add(m.pause(markerWait))
+	case f.hasty:
+		return now
 	case o.grows() && !f.lastSent.IsZero():
 		return f.lastSent.Add(o.spec.Every)
 	case o.checkpoints():
@@ -75,9 +76,6 @@ func (m *Mover) unitTurn(f *file, now time.Time) time.Time {
 		switch {
 		case u.begun, o.spec.KeepLast > 0 && i >= o.spec.KeepLast:
 			return now
-		case i == 0 && !due.After(now):
-			o.lastUnit = now
-			return now
 		case i == 0:
 			return due
 		}
@@ -85,54 +83,12 @@ func (m *Mover) unitTurn(f *file, now time.Time) time.Time {
 	return now.Add(m.pause(time.Second))
 }
 
-// unit is a checkpoint: a file, or a directory with a marker.
-type unit struct {
-	key    string
-	mtime  int64
-	begun  bool // some of it is in the store or on the way
-	proven bool // all of it is
-	files  []*file
-}
-
-// units returns the complete checkpoints, newest first. Mover.mu is held.
-func (o *output) units() []*unit {
-	byKey := map[string]*unit{}
-	partial := map[string]bool{}
-	for _, f := range o.files {
-		key := f.unitKey()
-		if !f.complete || f.odd {
-			partial[key] = true
-			continue
-		}
-		u := byKey[key]
-		if u == nil {
-			u = &unit{key: key, proven: true}
-			byKey[key] = u
-		}
-		u.files = append(u.files, f)
-		u.begun = u.begun || f.state == stateInFlight || f.state == stateSent || f.proven()
-		u.proven = u.proven && f.proven()
-		u.mtime = max(u.mtime, f.id.MTimeNS)
-	}
-	units := make([]*unit, 0, len(byKey))
-	for key, u := range byKey {
-		if !partial[key] {
-			units = append(units, u)
-		}
-	}
-	sort.Slice(units, func(i, j int) bool {
-		if units[i].mtime != units[j].mtime {
-			return units[i].mtime > units[j].mtime
-		}
-		return units[i].key > units[j].key
-	})
-	return units
-}
-
 // settled decides what becomes of a file that is proven. Mover.mu is held.
 func (m *Mover) settled(f *file) {
 	o := f.out
 	switch {
+	case o.active && m.isRemnant(f, f.id):
+		m.depart(f)
 	case !o.active || o.spec.AfterUpload == spec.AfterKeep || o.checkpoints(), o.grows():
 		f.setState(stateKept)
 	default:
@@ -153,27 +109,4 @@ func (m *Mover) depart(f *file) {
 	f.setState(stateRemoving)
 	m.leaving = append(m.leaving, f)
 	nudge(m.wakeRemove)
-}
-
-// retire removes checkpoints that are no longer to be kept: beyond keep_last,
-// or all of them with `delete`, and only if the whole checkpoint is proven.
-func (m *Mover) retire(o *output) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !o.checkpoints() || !o.active || o.spec.KeepLast == 0 && o.spec.AfterUpload == spec.AfterKeep {
-		return
-	}
-	for i, u := range o.units() {
-		if i < o.spec.KeepLast || !u.proven {
-			continue
-		}
-		// The marker goes first: a directory on its way out must not look
-		// complete to a script.
-		sort.Slice(u.files, func(a, b int) bool { return u.files[a].isMarkerFile() && !u.files[b].isMarkerFile() })
-		for _, f := range u.files {
-			if f.state == stateKept {
-				m.depart(f)
-			}
-		}
-	}
 }

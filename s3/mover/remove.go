@@ -91,6 +91,7 @@ func (m *Mover) removed(f *file, out local.Outcome, err error, placeholder bool)
 		if placeholder {
 			m.noteHolder(f)
 		} else if f.unit != "" {
+			m.goneFromUnit(f)
 			_, _ = local.RemoveEmptyDir(f.root.dir, f.unit)
 		}
 	case out.Status == local.StatusVanished:

@@ -35,7 +35,7 @@ type batch struct {
 func (m *Mover) sent(f *file) {
 	f.setState(stateSent)
 	now := m.opt.Clock()
-	f.lastSent = now
+	f.lastSent, f.hasty = now, false
 	b := &f.out.batch
 	if len(b.files) == 0 {
 		b.oldest, b.busy = now, now

@@ -2,6 +2,7 @@ package mover_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -43,7 +44,7 @@ type world struct {
 	hook   func(string)
 	hurry  int
 	user   *syscall.Credential // of a spawned mover; nil: this process's
-	// patience of await; 0 is a minute.
+	// patience of await; 0 is five minutes.
 	patience time.Duration
 	// object is what the store really holds; nil: server's word.
 	object func(key string) ([]byte, bool)
@@ -244,7 +245,7 @@ func (w *world) lyingAside(rel string) bool {
 // await polls until ok, checking the invariant all the while.
 func (w *world) await(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(max(w.patience, 5*time.Minute))
+	deadline := time.Now().Add(cmp.Or(w.patience, 5*time.Minute))
 	for !ok() {
 		w.safe()
 		if time.Now().After(deadline) {
