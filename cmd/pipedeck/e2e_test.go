@@ -36,6 +36,7 @@ func TestE2E(t *testing.T) {
 		{"watch", testWatch},
 		{"life", testLife},
 		{"place", testPlace},
+		{"incident 1", testIncident1},
 		{"demo", testDemo},
 		{"demo signalled", testDemoSignalled},
 		{"demo of a shell that ends", testDemoOutlivesShell},
