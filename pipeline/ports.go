@@ -188,6 +188,7 @@ type ProcessSet struct {
 	Members   []Process // living or zombie, the shim excluded
 	Exit      *Exit     // the shim's exit record, nil if there is none
 	ShimAlive bool
+	User      string // as whom the host runs: others' processes it may not be able to end
 	// Unknown lists what could not be looked at (permission, hidepid): an
 	// empty set with unknowns is not proof.
 	Unknown []string

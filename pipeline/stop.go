@@ -14,7 +14,6 @@ const gpuSlack = 256 << 20
 type StopEvidence struct {
 	Launches []LaunchEvidence
 	GPUs     []GPUEvidence // empty: the stage holds no GPU
-	User     string        // whose processes are ours; "" if not known
 	Now      time.Time
 }
 
@@ -84,13 +83,13 @@ func judgeSet(l LaunchEvidence, ev StopEvidence) Check {
 			zombies = append(zombies, fmt.Sprintf("%d (%s)", p.PID, Clean(p.Comm)))
 			continue
 		}
-		c.Result, c.Observed = ActionFailed, nameHolders(l.Second.Members, ev.User)
+		c.Result, c.Observed = ActionFailed, nameHolders(l.Second)
 		return c
 	}
 	for _, p := range l.First.Members {
 		if !isGone(p) {
 			c.Result = Unverified
-			c.Observed = "cannot verify: empty only once; before, " + nameHolders(l.First.Members, ev.User)
+			c.Observed = "cannot verify: empty only once; before, " + nameHolders(l.First)
 			return c
 		}
 	}
@@ -117,11 +116,11 @@ func isGone(p Process) bool {
 	return (p.State == "Z" || p.State == "X") && p.Threads == 0
 }
 
-func nameHolders(ps []Process, user string) string {
+func nameHolders(set ProcessSet) string {
 	var out []string
-	for _, p := range ps {
+	for _, p := range set.Members {
 		if !isGone(p) {
-			out = append(out, nameHolder(p, user))
+			out = append(out, nameHolder(p, set.User))
 		}
 	}
 	return strings.Join(out, "; ")

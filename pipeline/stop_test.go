@@ -26,12 +26,12 @@ func TestJudgeStop(t *testing.T) {
 	t.Parallel()
 	low, high := new(int64(610e6)), new(int64(58e9))
 	with := func(change func(*StopEvidence)) StopEvidence {
-		ev := StopEvidence{Launches: []LaunchEvidence{gone()}, GPUs: []GPUEvidence{gpuAt(low, low)}, User: "root", Now: at(3)}
+		ev := StopEvidence{Launches: []LaunchEvidence{gone()}, GPUs: []GPUEvidence{gpuAt(low, low)}, Now: at(3)}
 		change(&ev)
 		return ev
 	}
 	members := func(ps ...Process) StopEvidence {
-		return with(func(ev *StopEvidence) { ev.Launches[0].Second.Members = ps })
+		return with(func(ev *StopEvidence) { ev.Launches[0].Second.Members, ev.Launches[0].Second.User = ps, "root" })
 	}
 	for _, tc := range []struct {
 		name    string

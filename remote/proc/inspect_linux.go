@@ -16,6 +16,9 @@ import (
 
 func (h *Host) self() int { return os.Getpid() }
 
+// moreLooks is how often a set without a shim is looked at again.
+const moreLooks = 3
+
 // Inspect implements pipeline.Host.
 func (h *Host) Inspect(ctx context.Context, launch string) (pipeline.ProcessSet, error) {
 	l, err := h.find(launch)
@@ -26,7 +29,15 @@ func (h *Host) Inspect(ctx context.Context, launch string) (pipeline.ProcessSet,
 		return pipeline.ProcessSet{}, err
 	}
 	set, err := h.inspect(l)
-	if err != nil || !set.ShimAlive || holds(set) {
+	if err != nil || holds(set) {
+		return set, err
+	}
+	if !set.ShimAlive {
+		// Without a shim that knows, a set that forks without end may be missed
+		// by a look, hardly by several.
+		for n := 0; n < moreLooks && err == nil && !l.reaped && !holds(set); n++ {
+			set, err = h.inspect(l)
+		}
 		return set, err
 	}
 	// A shim that has nothing left to wait for is about to record that and end.
@@ -59,7 +70,7 @@ func (h *Host) awaitShim(ctx context.Context, l *launch) bool {
 }
 
 func (h *Host) inspect(l *launch) (pipeline.ProcessSet, error) {
-	set := pipeline.ProcessSet{ShimAlive: locked(l.dir)}
+	set := pipeline.ProcessSet{ShimAlive: locked(l.dir), User: h.owner(h.self())}
 	l.update()
 	if l.exit != nil {
 		exit := l.exit.Exit

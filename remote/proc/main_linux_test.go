@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 		os.Exit(agentMain(os.Args[2], os.Args[3]))
 	case len(os.Args) == 2 && os.Args[1] == "fork-chain":
 		forkChain()
+	case len(os.Args) == 3 && os.Args[1] == "stop":
+		os.Exit(stopMain(os.Args[2]))
+	case len(os.Args) == 3 && os.Args[1] == "become-root":
+		becomeRoot(os.Args[2])
 	}
 	os.Exit(m.Run())
 }
