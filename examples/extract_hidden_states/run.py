@@ -1,0 +1,760 @@
+#!/usr/bin/env python3
+"""Runs the example pipeline with everything that can go wrong on purpose, and measures it.
+
+A folder of its own, an S3 server on loopback, an agent, one extractor per GPU, a console
+in tmux. Results go to OUT/results.json, screens, snapshots and what the driver said
+beside it. Only processes that this script started are signalled.
+
+parts: probe      values and cost of reading the GPUs, compared with nvidia-smi
+       reference  an undisturbed run without pipedeck: rate, bytes, equality with a plain forward pass
+       pipeline   the run with kill -9 of agent and worker and a restart from the keyboard, and its oracle
+       kill       a worker that holds memory is killed; when the memory is free and when that is said
+       fork       a child that keeps memory by a double fork
+       states     loading, spinning, waiting, out of memory
+       healthy    a slow healthy run: no stall may be told
+"""
+import argparse
+import glob
+import gzip
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PARTS = ["probe", "reference", "pipeline", "kill", "fork", "states", "healthy"]
+LAYERS = "1,4,8,11,14"
+MIB = 1 << 20
+
+
+class Run:
+    """The folder, the binaries, the results of one run."""
+
+    def __init__(self, a):
+        self.a, self.begin = a, time.monotonic()
+        self.dir = a.work or tempfile.mkdtemp(prefix="pdrun-")
+        self.out = os.path.abspath(a.out)
+        os.makedirs(os.path.join(self.out, "record"), exist_ok=True)
+        self.results = {"parts": {}}
+        self.env = dict(os.environ, PATH=os.path.abspath(a.bin) + ":" + os.environ["PATH"], TMPDIR=self.dir, HOME=self.dir,
+                        AWS_ACCESS_KEY_ID="pdrun", AWS_SECRET_ACCESS_KEY="pdrun-secret", AWS_REGION="us-east-1", PYTHONDONTWRITEBYTECODE="1")
+        self.gpu = None if a.rehearse else "gpu"
+        self.ends = []  # what must be ended
+        self.decks = []
+
+    def left(self):
+        return self.a.seconds - (time.monotonic() - self.begin)
+
+    def say(self, text):
+        print(f"{time.monotonic() - self.begin:7.1f} {text}", flush=True)
+
+    def note(self, part, **values):
+        self.results["parts"].setdefault(part, {}).update(values)
+        with open(os.path.join(self.out, "results.json"), "w") as f:
+            json.dump(self.results, f, indent=1)
+        for k, v in values.items():
+            self.say(f"{part}: {k} = {json.dumps(v)[:300]}")
+
+    def record(self, name, text):
+        with open(os.path.join(self.out, "record", name), "w") as f:
+            f.write(text)
+
+    def call(self, *argv, timeout=120, cwd=None):
+        p = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env=self.env, cwd=cwd or self.dir, stdin=subprocess.DEVNULL)
+        return p.returncode, p.stdout, p.stderr
+
+    def popen(self, *argv, log, cwd=None):
+        with open(os.path.join(self.dir, log), "ab") as f:
+            p = subprocess.Popen(argv, stdout=f, stderr=f, stdin=subprocess.DEVNULL, env=self.env, cwd=cwd or self.dir)
+        self.ends.append(p)
+        return p
+
+    def store(self):
+        """An S3 server over a folder; each deck has a bucket of its own."""
+        self.buckets = os.path.join(self.dir, "store")
+        os.makedirs(self.buckets, exist_ok=True)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        self.endpoint = f"http://127.0.0.1:{port}"
+        argv = ["versitygw", "--port", f"127.0.0.1:{port}", "--access", "pdrun", "--secret", "pdrun-secret", "--keep-alive", "posix"]
+        try:
+            os.setxattr(self.buckets, "user.pdrun", b"1")
+        except OSError:
+            os.makedirs(os.path.join(self.dir, "side"), exist_ok=True)
+            argv += ["--sidecar", os.path.join(self.dir, "side")]
+        self.popen(*argv, self.buckets, log="versitygw.log")
+        wait("the S3 server answers", lambda: answers(port), 30)
+
+    def finish(self):
+        for d in self.decks:
+            d.end()
+        for p in reversed(self.ends):
+            if p.poll() is None:
+                p.terminate()
+        for p in self.ends:
+            try:
+                p.wait(10)
+            except subprocess.TimeoutExpired:
+                p.kill()
+        for log in glob.glob(os.path.join(self.dir, "*.log")) + glob.glob(os.path.join(self.dir, "*", ".pipedeck", "*.log")):
+            shutil.copy(log, os.path.join(self.out, "record", log[len(self.dir) + 1:].replace("/", "_")))
+        with tarfile.open(os.path.join(self.out, "record.tgz"), "w:gz") as t:
+            t.add(os.path.join(self.out, "record"), "record")
+        if not self.a.work:
+            shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def answers(port):
+    with socket.socket() as s:
+        s.settimeout(1)
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait(what, condition, seconds, every=0.05):
+    end = time.monotonic() + seconds
+    while True:
+        got = condition()
+        if got:
+            return got
+        if time.monotonic() > end:
+            raise TimeoutError(f"never: {what}")
+        time.sleep(every)
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            return [int(c) for c in f.read().split()]
+    except OSError:
+        return []
+
+
+class Helper:
+    """A pipedeck-gpu of our own: a second pair of eyes."""
+
+    def __init__(self, run):
+        self.p = subprocess.Popen(["pipedeck-gpu"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=run.env, text=True)
+        run.ends.append(self.p)
+        self.id = 0
+
+    def ask(self):
+        while True:
+            self.id += 1
+            self.p.stdin.write(json.dumps({"id": self.id}) + "\n")
+            self.p.stdin.flush()
+            a = json.loads(self.p.stdout.readline())
+            if a.get("code") != 27:  # not ready yet
+                return a
+
+    def close(self):
+        self.p.stdin.close()
+        self.p.wait(10)
+
+
+def used(answer):
+    return sum(g["mem_used_bytes"] or 0 for g in answer["gpus"])
+
+
+class Deck:
+    """One deck in a folder of its own."""
+
+    def __init__(self, run, name, spec):
+        self.run, self.name = run, name
+        self.dir = os.path.join(run.dir, name)
+        os.makedirs(os.path.join(self.dir, "data"), exist_ok=True)
+        os.makedirs(os.path.join(run.buckets, name), exist_ok=True)
+        self.spec = os.path.join(self.dir, "pipedeck.yaml")
+        with open(self.spec, "w") as f:
+            f.write(spec)
+        for script in ("extract.py", "states.py", "samples.py", "trouble.py", "fake_states.py"):
+            shutil.copy(os.path.join(HERE, script), self.dir)
+        self.snaps, self.stopping, self.thread = [], False, None
+        run.decks.append(self)
+
+    def pd(self, *args, timeout=120):
+        code, out, errs = self.run.call("pipedeck", *args, cwd=self.dir, timeout=timeout)
+        if code not in (0, 1, 2) or "internal" in errs:
+            self.run.say(f"pipedeck {' '.join(args)}: {code} {errs.strip()[:500]}")
+        return code, out, errs
+
+    def must(self, *args, timeout=120):
+        code, out, errs = self.pd(*args, timeout=timeout)
+        if code != 0:
+            raise RuntimeError(f"pipedeck {' '.join(args)} ends with {code}: {errs.strip()[:1000]}")
+        return out
+
+    def watch(self):
+        """Keeps every snapshot of a second."""
+
+        def loop():
+            while not self.stopping:
+                p = subprocess.Popen(["pipedeck", "--json", "--watch", "500ms"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+                                     env=self.run.env, cwd=self.dir, text=True)
+                self.run.ends.append(p)
+                self.watcher = p
+                for line in p.stdout:
+                    self.snaps.append(json.loads(line))
+                    if self.stopping:
+                        break
+                p.terminate()
+                p.wait(10)
+
+        self.thread = threading.Thread(target=loop, daemon=True)
+        self.thread.start()
+
+    def snap(self):
+        return self.snaps[-1] if self.snaps else None
+
+    def node(self):
+        return self.snap()["nodes"][0] if self.snaps else None
+
+    def stage(self):
+        n = self.node()
+        return n["stages"][0] if n and n["stages"] else None
+
+    def agent_pid(self):
+        n = self.node()
+        return n["agent"]["pid"] if n and n["agent"] else None
+
+    def end(self):
+        if self.stopping:
+            return
+        self.stopping = True
+        self.run.call("tmux", "-S", os.path.join(self.run.dir, "tmux"), "kill-server")
+        try:
+            self.watcher.terminate()
+        except AttributeError:
+            pass
+        if self.thread:
+            self.thread.join(10)
+        _, history, _ = self.pd("history", "--json")
+        self.run.record(self.name + ".history.json", history)
+        for args in (("kill", self.stage_name, "--confirm", self.name), ("agent", "stop")):
+            code, out, errs = self.pd(*args)
+            self.run.say(f"{self.name}: {' '.join(args)}: {code} {errs.strip()[-200:]}")
+        if self.snaps:
+            with gzip.open(os.path.join(self.run.out, "record", self.name + ".snapshots.jsonl.gz"), "wt") as f:
+                for s in self.snaps[:: max(1, len(self.snaps) // 400)]:
+                    f.write(json.dumps(s) + "\n")
+
+    stage_name = "extract"
+
+
+def spec(run, name, stage):
+    return f"""version: 1
+deck: {name}
+run: r1
+workdir: {os.path.join(run.dir, name)}
+store: {{bucket: {name}, endpoint: "{run.endpoint}", region: us-east-1, path_style: true, credentials: node}}
+stages:
+{stage}"""
+
+
+def placed(run, per_gpu=1):
+    return f"per_gpu: {per_gpu}" if run.gpu else f"count: {per_gpu}"
+
+
+def extract_stage(run, samples, total, more=(), stall="60s"):
+    model = os.path.join(run.dir, "model") if run.gpu else "0.25"
+    backend = [] if run.gpu else ["--backend", "fake_states"]
+    argv = ["python3", "extract.py", "--model", model, "--data", samples, "--out", "data/hidden_states", "--layers", LAYERS, "--rank", "{rank}", "--world-size", "{world}",
+            "--progress", "data/progress_{rank}.json", "--done", "data/done.txt", *backend, *more]
+    return f"""  extract:
+    total: {total}
+    workers:
+      {placed(run)}
+      command: {json.dumps(argv)}
+      stop: {{signal: SIGTERM, grace: 60s}}
+      restart: {{max: 3, backoff: 1s}}
+      loading_timeout: 10m
+      stall_after: {stall}
+    outputs:
+      hidden_states: {{dir: data/hidden_states, match: "hs_*.safetensors", format: safetensors, id: 'hs_(\\d+)\\.safetensors', key: "hidden_states/{{path}}", after_upload: delete}}
+    progress: {{json: "data/progress_{{rank}}.json", done: processed, total: total, skipped: skipped, failed: failed}}
+    done_set: {{file: data/done.txt, form: lines}}
+"""
+
+
+def trouble_stage(run, argv, per_gpu=1, more=""):
+    return f"""  trouble:
+    workers:
+      {placed(run, per_gpu)}
+      command: {json.dumps(["python3", "trouble.py", *argv])}
+      env: {{TROUBLE_RANK: "{{rank}}"}}
+      stop: {{signal: SIGTERM, grace: 5s}}
+      restart: {{max: 1, backoff: 10m}}
+      loading_timeout: 5m
+      stall_after: 15s
+    progress: {{json: "data/trouble_{{rank}}.json", done: processed, total: total}}
+{more}    outputs:
+      none: {{dir: data/none, match: "*.bin"}}
+"""
+
+
+def smi(run):
+    keys = "uuid,memory.used,memory.reserved,memory.total,utilization.gpu,power.draw,enforced.power.limit,temperature.gpu,clocks.sm,clocks.mem"
+    _, out, _ = run.call("nvidia-smi", "--query-gpu=" + keys, "--format=csv,noheader,nounits")
+    rows = [dict(zip(keys.split(","), line.split(", "))) for line in out.strip().splitlines()]
+    return rows, out
+
+
+def compare(run, helper, name):
+    """The helper's values beside nvidia-smi's of the same second."""
+    a = helper.ask()
+    rows, raw = smi(run)
+    b = helper.ask()
+    run.record(f"{name}.nvml.json", json.dumps([a, b], indent=1))
+    run.record(f"{name}.smi.csv", raw)
+    out = []
+    for g, h, row in zip(a["gpus"], b["gpus"], rows):
+        def pair(key, ours, theirs, scale=1.0):
+            try:
+                return {"key": key, "nvml": [None if v is None else round(v / scale, 2) for v in ours], "smi": float(theirs)}
+            except ValueError:
+                return {"key": key, "nvml": list(ours), "smi": theirs}
+        m, n = g["more"], h["more"]
+        out += [pair("memory.used", (g["mem_used_bytes"], h["mem_used_bytes"]), row["memory.used"], MIB),
+                pair("memory.reserved", (m["mem_reserved_bytes"], n["mem_reserved_bytes"]), row["memory.reserved"], MIB),
+                pair("memory.total", (g["mem_total_bytes"], h["mem_total_bytes"]), row["memory.total"], MIB),
+                pair("utilization", (g["util_percent"], h["util_percent"]), row["utilization.gpu"]),
+                pair("power", (g["power_watts"], h["power_watts"]), row["power.draw"]),
+                pair("power.limit", (m["power_limit_watts"], n["power_limit_watts"]), row["enforced.power.limit"]),
+                pair("temperature", (g["temp_celsius"], h["temp_celsius"]), row["temperature.gpu"]),
+                pair("clocks.sm", (m["sm_clock_mhz"], n["sm_clock_mhz"]), row["clocks.sm"]),
+                pair("clocks.mem", (m["mem_clock_mhz"], n["mem_clock_mhz"]), row["clocks.mem"])]
+    return out
+
+
+def part_probe(run):
+    if not run.gpu:
+        return
+    h = Helper(run)
+    begin = time.monotonic()
+    first = h.ask()
+    run.note("probe", first_ms=first["took_ms"], until_first_ms=round(1000 * (time.monotonic() - begin), 1), driver=first["driver"], gpus=len(first["gpus"]))
+    time.sleep(0.2)
+    took, walls = [], []
+    for _ in range(60):
+        begin = time.monotonic()
+        took.append(h.ask()["took_ms"])
+        walls.append(1000 * (time.monotonic() - begin))
+        time.sleep(0.05)
+    took.sort(), walls.sort()
+    run.note("probe", sample_ms={"median": took[30], "p95": took[57], "max": took[-1]}, question_ms={"median": round(walls[30], 3), "p95": round(walls[57], 3)})
+    before = cpu_seconds(h.p.pid)
+    for _ in range(15):
+        h.ask()
+        time.sleep(1)
+    run.note("probe", helper_cpu_percent_at_1hz=round(100 * (cpu_seconds(h.p.pid) - before) / 15, 3), idle=compare(run, h, "idle"))
+    a = h.ask()
+    run.note("probe", missing=[g["more"]["missing"] for g in a["gpus"]], activity=[g["more"]["activity"] for g in a["gpus"]])
+    for name, argv in {"smi-L.txt": ["-L"], "smi-q.xml": ["-q", "-x"], "smi.txt": []}.items():
+        run.record(name, run.call("nvidia-smi", *argv)[1])
+    h.close()
+
+
+def part_data(run):
+    """The model and the samples that the other parts use."""
+    begin = time.monotonic()
+    run.samples = os.path.join(run.dir, "samples.jsonl")
+    run.call(sys.executable, os.path.join(HERE, "make_samples.py"), "--out", run.samples, "--count", str(run.a.samples), "--too-long", "3")
+    if run.gpu:
+        code, out, errs = run.call(sys.executable, os.path.join(HERE, "make_model.py"), "--out", os.path.join(run.dir, "model"), timeout=300)
+        run.note("data", model=out.strip() or errs[-500:])
+        if code:
+            raise RuntimeError(errs[-2000:])
+    run.note("data", seconds=round(time.monotonic() - begin, 1))
+
+
+def digest(path):
+    h = hashlib.sha256()
+    with open(path, "rb") as f:
+        while block := f.read(1 << 20):
+            h.update(block)
+    return h.hexdigest()
+
+
+def part_reference(run):
+    """What each file must be, by a run that nothing disturbs."""
+    out = os.path.join(run.dir, "reference")
+    keep = 24  # files that are compared with a plain forward pass
+    argv = [sys.executable, os.path.join(HERE, "extract.py"), "--model", os.path.join(run.dir, "model") if run.gpu else "0.02", "--data", run.samples,
+            "--out", out, "--layers", LAYERS, "--progress", os.path.join(run.dir, "reference.json")]
+    if not run.gpu:
+        argv += ["--backend", "fake_states"]
+    begin = time.monotonic()
+    p = run.popen(*argv, log="reference.log", cwd=HERE)
+    run.hashes, first, last, h, loaded = {}, None, None, None, None
+    while True:
+        ended = p.poll() is not None
+        for path in sorted(glob.glob(os.path.join(out, "hs_*.safetensors"))):
+            name = os.path.basename(path)
+            if name in run.hashes:
+                continue
+            first = first or time.monotonic()
+            run.hashes[name] = digest(path)
+            last = os.stat(path).st_mtime
+            if int(re.search(r"\d+", name).group()) >= keep:
+                os.unlink(path)
+        if run.gpu and h is None and len(run.hashes) > 300:
+            h = Helper(run)
+            h.ask()
+            time.sleep(0.3)
+            loaded = compare(run, h, "load")
+            run.record("apps.csv", run.call("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", "--format=csv,noheader,nounits")[1])
+            run.note("reference", processes=h.ask()["gpus"][0]["processes"], pid=p.pid, activity=h.ask()["gpus"][0]["more"]["activity"])
+            h.close()
+        if ended:
+            break
+        time.sleep(0.02)
+    with open(os.path.join(run.dir, "reference.json")) as f:
+        progress = json.load(f)
+    run.note("reference", exit=p.returncode, seconds=round(time.monotonic() - begin, 1), files=len(run.hashes), loaded=loaded, progress=progress)
+    with open(os.path.join(run.dir, "reference.log")) as f:
+        run.say(f.read()[-1500:])
+    if first and len(run.hashes) > 100:
+        run.note("reference", samples_per_second=round(len(run.hashes) / (time.monotonic() - first), 1))
+    if not run.gpu:
+        return
+    check = [sys.executable, os.path.join(HERE, "check.py"), "--model", os.path.join(run.dir, "model"), "--data", run.samples, "--layers", LAYERS, "--count", str(keep)]
+    code, said, errs = run.call(*check, "--out", out, timeout=200)
+    run.note("reference", size=os.path.getsize(os.path.join(out, "hs_0.safetensors")), batched_equal=code, batched=json.loads(said or "{}"), check_errors=errs[-300:] if code else "")
+    run.call("head", "-n", "8", run.samples)
+    single = os.path.join(run.dir, "single.jsonl")
+    with open(run.samples) as f, open(single, "w") as g:
+        g.writelines(f.readline() for _ in range(8))
+    run.call(*argv[:4], "--data", single, "--out", out + "1", "--layers", LAYERS, "--batch", "1", timeout=200)
+    code, said, errs = run.call(*check[:4], "--data", single, "--layers", LAYERS, "--out", out + "1", "--exact", timeout=200)
+    run.note("reference", one_by_one_equal=code, one_by_one=json.loads(said or "{}"))
+    shutil.rmtree(out)
+
+
+class Console:
+    """A console in tmux."""
+
+    def __init__(self, run, deck):
+        self.run, self.socket = run, os.path.join(run.dir, "tmux")
+        self.tmux("new-session", "-d", "-x", "140", "-y", "42", "sh", "-c", f"cd {deck.dir} && exec pipedeck")
+
+    def tmux(self, *args):
+        return self.run.call("tmux", "-S", self.socket, *args)
+
+    def screen(self, name=None):
+        if name:
+            self.run.record(name + ".ansi", self.tmux("capture-pane", "-p", "-e")[1])
+        text = self.tmux("capture-pane", "-p")[1]
+        if name:
+            self.run.record(name + ".txt", text)
+        return text
+
+    def type(self, text):
+        for ch in text:
+            self.tmux("send-keys", "-l", ch)
+            time.sleep(0.02)
+
+    def press(self, key):
+        self.tmux("send-keys", key)
+
+    def close(self):
+        self.tmux("kill-server")
+
+
+def part_pipeline(run):
+    n = run.a.samples
+    d = Deck(run, "hidden-states", spec(run, "hidden-states", extract_stage(run, run.samples, n + 3)))
+    _, text, _ = d.pd("check")
+    run.record("check.txt", text)
+    run.say(text[-1800:])
+    begin = time.monotonic()
+    d.must("start", "extract")
+    d.watch()
+    wait("a snapshot", d.stage, 30)
+    pid = wait("the agent's pid", d.agent_pid, 10)
+    console = Console(run, d) if shutil.which("tmux", path=run.env["PATH"]) else None
+
+    def verified():
+        st = d.stage()
+        return (st["outputs"][0]["verified_files"] or 0) if st else 0
+
+    def worker():
+        return d.stage()["workers"][0]
+
+    wait("an output", lambda: (d.stage()["done"] or 0) > 0, 120)
+    run.note("pipeline", loading_seconds=round(time.monotonic() - begin, 1))
+    if console:
+        wait("the console shows the worker", lambda: "extract/0" in console.screen(), 20)
+        console.screen("console-running")
+    wait("a fifth is done", lambda: (d.stage()["done"] or 0) >= n // 5, 180)
+    run.note("pipeline", agent_killed_at={"done": d.stage()["done"], "verified": verified()})
+    os.kill(pid, signal.SIGKILL)
+    killed = time.monotonic()
+    wait("another agent answers", lambda: d.agent_pid() not in (None, pid) and d.snap()["health"] != "stale", 60)
+    run.note("pipeline", agent_back_seconds=round(time.monotonic() - killed, 2))
+    wait("two fifths are done", lambda: (d.stage()["done"] or 0) >= 2 * n // 5 and worker()["pid"], 180)
+    victim = worker()["pid"]
+    run.note("pipeline", worker_killed_at={"done": d.stage()["done"], "verified": verified()})
+    os.kill(victim, signal.SIGKILL)
+    killed = time.monotonic()
+    wait("another worker lives", lambda: worker()["pid"] not in (None, victim), 60)
+    run.note("pipeline", worker_back_seconds=round(time.monotonic() - killed, 2))
+    wait("three fifths are done", lambda: (d.stage()["done"] or 0) >= 3 * n // 5 and worker()["pid"], 180)
+    if console:
+        before = worker()["pid"]
+        console.type(":restart extract")
+        console.press("Enter")
+        wait("the plan asks for the deck's name", lambda: "hidden-states" in console.screen() and "type" in console.screen().lower(), 20)
+        console.screen("console-plan")
+        time.sleep(0.8)
+        console.type("hidden-states")
+        console.press("Enter")
+        wait("the restarted worker lives", lambda: worker()["pid"] not in (None, before), 60)
+        console.screen("console-restarted")
+        run.note("pipeline", restarted_at={"done": d.stage()["done"], "verified": verified()})
+    wait("all are verified", lambda: verified() >= n and (d.stage()["outputs"][0]["local_files"] or 0) == 0, 240)
+    st = d.stage()
+    run.note("pipeline", seconds=round(time.monotonic() - begin, 1), stage=st["state"], done=st["done"], skipped=st["skipped"], restarts=st["workers"][0]["restarts"])
+    if console:
+        time.sleep(1)
+        console.screen("console-done")
+        console.close()
+    run.record("snapshot-done.json", json.dumps(d.snap(), indent=1))
+    running = [s for s in d.snaps if s["nodes"][0]["stages"][0]["workers"][0]["state"] == "running" and s["nodes"][0]["gpus"]]
+    if running:
+        run.record("snapshot-running.json", json.dumps(running[len(running) // 2], indent=1))
+    oracle(run, d)
+    run.note("pipeline", **summary(d))
+    d.end()
+
+
+def summary(d):
+    """What the snapshots of a run say together."""
+    stalls = [w["state_reason"] for s in d.snaps for st in s["nodes"][0]["stages"] for w in st["workers"] if w["state"] == "stalled"]
+    rates = [s["nodes"][0]["stages"][0]["samples_per_second"] for s in d.snaps]
+    waiting = [s["nodes"][0]["stages"][0]["outputs"][0]["queue"]["waiting_files"] for s in d.snaps]
+    sources = sorted({s["nodes"][0]["gpu_source"]["kind"] for s in d.snaps})
+    return {"snapshots": len(d.snaps), "stalls": len(stalls), "stall": stalls[0] if stalls else None, "highest_rate": max([r for r in rates if r] or [0]),
+            "most_waiting": max(waiting or [0]), "waiting_at_the_end": waiting[-1] if waiting else None, "sources": sources}
+
+
+def oracle(run, d):
+    """Every file that must be there is there, byte for byte, and no other."""
+    root = os.path.join(run.buckets, d.name, "r1", "hidden_states")
+    have = {os.path.basename(p): p for p in glob.glob(os.path.join(root, "*.safetensors"))}
+    wrong = [n for n, h in run.hashes.items() if n not in have or digest(have[n]) != h]
+    code, out, _ = d.pd("coverage", "--ids", "--json")
+    stored = len(json.loads(out)["outputs"][0]["ids"]["stored"]) if out else None
+    run.note("pipeline", objects=len(have), expected=len(run.hashes), lost_or_different=len(wrong), examples=wrong[:5], not_expected=len(set(have) - set(run.hashes)),
+             coverage_exit=code, stored_ids=stored, local_left=len(glob.glob(os.path.join(d.dir, "data/hidden_states/*"))))
+
+
+def when_free(h, level, seconds):
+    """Looks at the GPUs every few milliseconds: when their memory came back."""
+    end, seen = time.time() + seconds, []
+    while time.time() < end:
+        seen.append((time.time(), used(h.ask())))
+        if seen[-1][1] <= level:
+            return seen
+        time.sleep(0.002)
+    return seen
+
+
+def part_kill(run):
+    if not run.gpu:
+        return
+    d = Deck(run, "hold", spec(run, "hold", trouble_stage(run, ["hold", "50"])))
+    d.stage_name = "trouble"
+    h = Helper(run)
+    base = used(h.ask())
+    d.must("start", "trouble")
+    d.watch()
+    wait("50 GB are held", lambda: used(h.ask()) > 50e9, 60)
+    wait("and seen", lambda: d.node() and any((g["mem_used_bytes"] or 0) > 50e9 for g in d.node()["gpus"]), 10)
+    gpu = d.node()["gpus"][0]
+    run.note("kill", held=gpu["mem_used_bytes"], processes=gpu["processes"])
+    seen = []
+    watcher = threading.Thread(target=lambda: seen.extend(when_free(h, base + 256 * MIB, 30)))
+    watcher.start()
+    begin = time.time()
+    code, out, errs = d.pd("kill", "trouble/0", "--confirm", "hold")
+    ended = time.time()
+    watcher.join()
+    run.record("kill.txt", out + errs)
+    run.note("kill", exit=code, command_seconds=round(ended - begin, 3), free_after=round(seen[-1][0] - begin, 3), free=seen[-1][1], said=errs.strip()[-900:])
+    _, history, _ = d.pd("history", "--json")
+    proofs = [(r["at"], c["observed"], c["at"]) for r in json.loads(history)["records"] if r["kind"] == "verified" for c in (r.get("data") or []) if isinstance(c, dict) and c.get("name", "").startswith("GPU")]
+    freed = time.strftime("%H:%M:%S", time.gmtime(seen[-1][0])) + f"{seen[-1][0] % 1:.3f}"[1:]
+    run.note("kill", memory_back_at=freed, proofs=proofs[-2:])
+    h.close()
+    d.end()
+
+
+def part_fork(run):
+    if not run.gpu:
+        return
+    d = Deck(run, "fork", spec(run, "fork", trouble_stage(run, ["fork", "20"])))
+    d.stage_name = "trouble"
+    h = Helper(run)
+    d.must("start", "trouble")
+    d.watch()
+    wait("21 GB are held", lambda: used(h.ask()) > 21e9, 60)
+    time.sleep(2)
+    gpu = d.node()["gpus"][0]
+    run.note("fork", processes=gpu["processes"])
+    worker = d.stage()["workers"][0]["pid"]
+    orphan = [p["pid"] for p in gpu["processes"] if p["pid"] != worker]
+    # Without its shim, an orphan with a clean environment is found by the GPU only.
+    shim = int(open(f"/proc/{worker}/stat").read().rsplit(")", 1)[1].split()[1])
+    if b"shim" in open(f"/proc/{shim}/cmdline", "rb").read():
+        os.kill(shim, signal.SIGKILL)
+        time.sleep(0.5)
+    begin = time.time()
+    code, out, errs = d.pd("kill", "trouble/0", "--confirm", "fork", timeout=150)
+    run.record("fork.txt", out + errs)
+    left = used(h.ask())
+    run.note("fork", worker=worker, orphan=orphan, exit=code, seconds=round(time.time() - begin, 1), still_held=left, said=errs.strip()[-1200:])
+    code, out, errs = d.pd("start", "trouble", timeout=150)
+    run.record("fork-start.txt", out + errs)
+    run.note("fork", start_beside_it=code, start_said=errs.strip()[-600:])
+    for pid in orphan:  # this script's own grandchild
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    h.close()
+    d.end()
+
+
+def part_states(run):
+    if not run.gpu:
+        return
+    d = Deck(run, "states", spec(run, "states", trouble_stage(run, ["by-rank", "load:30", "spin", "wait", "oom"], per_gpu=4)))
+    d.stage_name = "trouble"
+    d.must("start", "trouble")
+    d.watch()
+    wait("a snapshot", d.stage, 30)
+    begin = time.monotonic()
+    console = Console(run, d) if shutil.which("tmux", path=run.env["PATH"]) else None
+    seen = {}
+    while time.monotonic() - begin < 55:
+        for w in d.stage()["workers"]:
+            key = f"{w['rank']}:{w['state']}"
+            if key not in seen or "spins" in (w["state_reason"] or "") or "waits" in (w["state_reason"] or ""):
+                first = seen.get(key, [round(time.monotonic() - begin, 1)])[0]
+                seen[key] = [first, w["state_reason"]]
+        time.sleep(0.2)
+    run.note("states", seen=seen)
+    if console:
+        console.screen("states")
+        for rank in range(2):
+            console.press("j") if rank else None
+            console.press("Enter")
+            time.sleep(1.5)
+            console.screen(f"states-detail-{rank}")
+            console.press("Escape")
+            time.sleep(0.5)
+        console.close()
+    run.record("snapshot-states.json", json.dumps(d.snap(), indent=1))
+    d.end()
+
+
+def part_healthy(run):
+    """A slow run that nothing disturbs, and what the agent costs meanwhile."""
+    seconds = min(run.a.healthy, max(20, run.left() - 20))
+    small = os.path.join(run.dir, "slow.jsonl")
+    run.call(sys.executable, os.path.join(HERE, "make_samples.py"), "--out", small, "--count", "4000", "--length", "16-64")
+    d = Deck(run, "healthy", spec(run, "healthy", extract_stage(run, small, 4000, more=["--batch", "2", "--pause", "0.5"], stall="10s")))
+    d.must("start", "extract")
+    d.watch()
+    wait("the worker runs", lambda: d.stage() and d.stage()["workers"][0]["state"] == "running", 120)
+    agent = d.agent_pid()
+    helpers = [c for c in children(agent) if b"pipedeck-gpu" in open(f"/proc/{c}/cmdline", "rb").read()]
+    before, helper = cpu_seconds(agent), sum(map(cpu_seconds, helpers))
+    begin = time.monotonic()
+    d.snaps.clear()
+    time.sleep(seconds)
+    took = time.monotonic() - begin
+    run.note("healthy", seconds=round(took), agent_cpu_percent=round(100 * (cpu_seconds(agent) - before) / took, 2),
+             helper_cpu_percent=round(100 * (sum(map(cpu_seconds, helpers)) - helper) / took, 3), helpers=len(helpers), **summary(d))
+    d.end()
+
+
+def part_two(run):
+    """Two GPUs: both are used; one worker is killed, the other one does not notice."""
+    d = Deck(run, "two", spec(run, "two", extract_stage(run, run.samples, run.a.samples + 3)))
+    d.must("start", "extract")
+    d.watch()
+    wait("all workers run", lambda: d.stage() and len(d.stage()["workers"]) > 1 and all(w["state"] == "running" for w in d.stage()["workers"]), 120)
+    time.sleep(3)
+
+    def rows():
+        n = d.node()
+        by = {g["uuid"]: [p["worker"] for p in g["processes"] or []] for g in n["gpus"]}
+        return [{"id": w["id"], "gpu": w["gpu"], "pid": w["pid"], "done": w["done"], "rate": w["samples_per_second"], "memory": w["gpu_mem_bytes"], "on_its_gpu": by.get(w["gpu_uuid"])}
+                for w in n["stages"][0]["workers"]]
+
+    before = rows()
+    os.kill(before[0]["pid"], signal.SIGKILL)
+    wait("another worker 0", lambda: rows()[0]["pid"] not in (None, before[0]["pid"]), 60)
+    wait("it runs", lambda: d.stage()["workers"][0]["state"] in ("running", "done", "idle"), 90)
+    time.sleep(2)
+    after = rows()
+    run.note("two", before=before, after=after, other_undisturbed=after[1]["pid"] == before[1]["pid"] and after[1]["done"] > before[1]["done"])
+    run.record("snapshot-two.json", json.dumps(d.snap(), indent=1))
+    wait("all are verified", lambda: (d.stage()["outputs"][0]["verified_files"] or 0) >= run.a.samples, 200)
+    run.note("two", **summary(d))
+    d.end()
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--bin", required=True, help="folder with pipedeck, pipedeck-gpu and versitygw")
+    p.add_argument("--out", required=True)
+    p.add_argument("--work", default="", help="working folder, kept; a temporary one otherwise")
+    p.add_argument("--samples", type=int, default=2000)
+    p.add_argument("--seconds", type=int, default=900, help="the time that there is: parts are left out when it ends")
+    p.add_argument("--healthy", type=int, default=600, help="seconds of the healthy run")
+    p.add_argument("--parts", default=",".join(PARTS))
+    p.add_argument("--rehearse", action="store_true", help="without GPUs, with a stand-in for the model")
+    a = p.parse_args()
+    run = Run(a)
+    try:
+        run.store()
+        parts = a.parts.split(",")
+        if any(x in parts for x in ("reference", "pipeline", "healthy", "two")):
+            part_data(run)
+        for name in parts:
+            if run.left() < 25:
+                run.note(name, left_out="no time was left")
+                continue
+            begin = time.monotonic()
+            run.say(f"--- {name}")
+            try:
+                globals()["part_" + name](run)
+            except Exception as e:  # the other parts are worth having
+                run.note(name, error=f"{type(e).__name__}: {e}"[:1500])
+            for d in run.decks:
+                d.end()
+            run.note(name, part_seconds=round(time.monotonic() - begin, 1))
+    finally:
+        run.finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
