@@ -199,6 +199,13 @@ class Deck:
             raise RuntimeError(f"pipedeck {' '.join(args)} ends with {code}: {errs.strip()[:1000]}")
         return out
 
+    def kill(self, target, timeout=120):
+        """Kills workers; where the build cannot, stops them: they do not listen, so it ends the same way."""
+        code, out, errs = self.pd("kill", target, "--confirm", self.name, timeout=timeout)
+        if "no custody" in errs:
+            code, out, errs = self.pd("stop", target, "--confirm", self.name, timeout=timeout)
+        return code, out, errs
+
     def watch(self):
         """Keeps every snapshot of a second."""
 
@@ -245,7 +252,8 @@ class Deck:
             self.thread.join(10)
         _, history, _ = self.pd("history", "--json")
         self.run.record(self.name + ".history.json", history)
-        for args in (("kill", self.stage_name, "--confirm", self.name), ("agent", "stop")):
+        self.kill(self.stage_name)
+        for args in (("agent", "stop"),):
             code, out, errs = self.pd(*args)
             self.run.say(f"{self.name}: {' '.join(args)}: {code} {errs.strip()[-200:]}")
         if self.snaps:
@@ -297,7 +305,7 @@ def trouble_stage(run, argv, per_gpu=1, more=""):
       {placed(run, per_gpu)}
       command: {json.dumps(["python3", "trouble.py", *argv])}
       env: {{TROUBLE_RANK: "{{rank}}"}}
-      stop: {{signal: SIGTERM, grace: 5s}}
+      stop: {{signal: SIGTERM, grace: 1s}}
       restart: {{max: 1, backoff: 10m}}
       loading_timeout: 5m
       stall_after: 15s
@@ -591,7 +599,7 @@ def part_kill(run):
     watcher = threading.Thread(target=lambda: seen.extend(when_free(h, base + 256 * MIB, 30)))
     watcher.start()
     begin = time.time()
-    code, out, errs = d.pd("kill", "trouble/0", "--confirm", "hold")
+    code, out, errs = d.kill("trouble/0")
     ended = time.time()
     watcher.join()
     run.record("kill.txt", out + errs)
@@ -624,7 +632,7 @@ def part_fork(run):
         os.kill(shim, signal.SIGKILL)
         time.sleep(0.5)
     begin = time.time()
-    code, out, errs = d.pd("kill", "trouble/0", "--confirm", "fork", timeout=150)
+    code, out, errs = d.kill("trouble/0", timeout=150)
     run.record("fork.txt", out + errs)
     left = used(h.ask())
     run.note("fork", worker=worker, orphan=orphan, exit=code, seconds=round(time.time() - begin, 1), still_held=left, said=errs.strip()[-1200:])

@@ -10,6 +10,7 @@
 """
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ def produced(n, total=1000):
 
 
 def hold(size):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     kept = take(float(size) * GB)
     print(f"holding {kept.numel()} bytes, pid {os.getpid()}", flush=True)
     threading.Event().wait()
