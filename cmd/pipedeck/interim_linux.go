@@ -40,27 +40,3 @@ func (noCustody) DescribeInputs(context.Context, string) (pipeline.StageRecord, 
 }
 
 func (noCustody) WriteStageRecord(context.Context, string, pipeline.StageRecord) error { return nil }
-
-type noAdopter struct{}
-
-func (noAdopter) cannot() error {
-	return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot look at other processes: this build does not")
-}
-
-func (a noAdopter) Strangers(context.Context, []int) ([]pipeline.Stranger, error) {
-	return nil, a.cannot()
-}
-
-func (a noAdopter) Adopt(context.Context, pipeline.Launch, pipeline.Stranger) error {
-	return a.cannot()
-}
-
-func (a noAdopter) Reap(context.Context, pipeline.Stranger) ([]pipeline.Process, error) {
-	return nil, a.cannot()
-}
-
-type noRunner struct{}
-
-func (noRunner) Run(context.Context, string, []string) (pipeline.Ran, error) {
-	return pipeline.Ran{}, pipeline.Problemf(pipeline.ProblemFailed, "", "cannot run a gate: this build does not")
-}
