@@ -37,6 +37,7 @@ func TestE2E(t *testing.T) {
 		{"life", testLife},
 		{"place", testPlace},
 		{"incident 1", testIncident1},
+		{"incident 2", testIncident2},
 		{"demo", testDemo},
 		{"demo signalled", testDemoSignalled},
 		{"demo of a shell that ends", testDemoOutlivesShell},

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"pipedeck/gpu"
+	"pipedeck/pipeline"
+	"pipedeck/s3/s3test"
+)
+
+const pivotYAML = `version: 1
+deck: wasted
+run: r1
+workdir: %q
+store: {bucket: %q, endpoint: %q, region: us-east-1, path_style: true, credentials: node}
+stages:
+  extract:
+    workers:
+      per_gpu: 1
+      command: [%q, %q, %q, "{rank}", %q]
+      stop: {signal: SIGTERM, grace: 1s}
+    scratch: [%q]
+  generate:
+    total: 40
+    workers:
+      per_gpu: 1
+      command: [%q, %q, --rank, "{rank}", --world-size, "{world}", --out, out, --progress, "p{rank}.json", --done, done.txt, --total, "40", --size, "1000", --rate, "5"]
+    outputs:
+      texts: {dir: out, match: "*.safetensors", format: safetensors, id: 'hs_(\d+)\.', key: "t/{path}"}
+    progress: {json: "p{rank}.json", done: processed}
+    done_set: {file: done.txt, form: lines}
+`
+
+// testIncident2 is the second incident again: workers that survive the first
+// signal, somebody else's process on GPU 2, then a pivot.
+func testIncident2(t *testing.T, bin string) {
+	t.Helper()
+	python := needTool(t, "python3")
+	gateway := s3test.Versitygw(t)
+	p := newProgram(t, bin, "AWS_ACCESS_KEY_ID="+gateway.AccessKey, "AWS_SECRET_ACCESS_KEY="+gateway.SecretKey)
+	gpus := filepath.Join(p.dir, "gpus")
+	shm, err := os.MkdirTemp("/dev/shm", "pd-e2e-")
+	if err != nil {
+		t.Skipf("no /dev/shm: %v", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(shm) })
+	if err := os.MkdirAll(gpus, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	p.env = append(p.env, simulateEnv+"="+gpus)
+	shards := filepath.Join(shm, "shards")
+	p.write(t, "pipedeck.yaml", fmt.Sprintf(pivotYAML, p.dir, gateway.Bucket, gateway.Endpoint,
+		python, filepath.Join(workersDir(t), "stubborn.py"), gpus, shards, shards, python, filepath.Join(workersDir(t), "extract.py")))
+	p.must(t, "start", "extract")
+	held := p.stranger(t, gpus)
+
+	_, errs, code := p.run(t, "stop", "extract", "--confirm", "wasted")
+	if code != exitFailed {
+		t.Errorf("the stop ends with %d: %s", code, errs)
+	}
+	for _, want := range []string{"GPU 2", "pid " + strconv.Itoa(held.Process.Pid), "nobody", "58.0 GB"} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("the result does not name %q: %s", want, errs)
+		}
+	}
+	for _, w := range stageOf(p.snapshot(t)).Workers {
+		if w.PID != nil {
+			t.Errorf("%s lives", w.ID)
+		}
+	}
+	_, errs, code = p.run(t, "pivot", "generate", "--from", "extract", "--confirm", "generate")
+	if code != exitFailed || !strings.Contains(errs, "pid "+strconv.Itoa(held.Process.Pid)) {
+		t.Errorf("a pivot onto a GPU that is held ends with %d: %s", code, errs)
+	}
+	if err := held.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = held.Wait()
+
+	p.must(t, "pivot", "generate", "--from", "extract", "--confirm", "generate", "--wait")
+	if left, _ := os.ReadDir(shards); len(left) > 0 {
+		t.Errorf("%d shards are left in %s", len(left), shards)
+	}
+	eventually(t, "the second stage is done and stored", func() bool {
+		st := p.snapshot(t).Nodes[0].Stages[1]
+		return st.State == pipeline.StageDone && *st.Outputs[0].VerifiedFiles == 40
+	})
+	p.storyIsTold(t)
+}
+
+// stranger is another user's process that holds GPU 2 once the worker there is
+// gone.
+func (p *program) stranger(t *testing.T, gpus string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sleep", "600")
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	} else {
+		t.Skip("another user's process needs root")
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	// The worker writes its own figures once, at its start.
+	eventually(t, "the worker on GPU 2 holds memory", func() bool {
+		_, err := os.Stat(gpu.LoadFile(gpus, 2))
+		return err == nil
+	})
+	if err := gpu.WriteLoad(gpus, 2, gpu.Load{PID: cmd.Process.Pid, MemBytes: 58_000_000_000}); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+// storyIsTold reads the one journal: the stop that was not done, the pivot that
+// stopped, the pivot that was verified, each step with its evidence.
+func (p *program) storyIsTold(t *testing.T) {
+	t.Helper()
+	var h struct{ Records []pipeline.JournalRecord }
+	if err := json.Unmarshal([]byte(p.must(t, "history", "--json")), &h); err != nil {
+		t.Fatal(err)
+	}
+	var ends []string
+	for _, r := range h.Records {
+		if r.Kind == "end" {
+			word, _, _ := strings.Cut(r.Text, ":")
+			ends = append(ends, word)
+		}
+	}
+	if got, want := strings.Join(ends, " "), "verified failed failed verified"; got != want {
+		t.Errorf("the actions ended %q, want %q", got, want)
+	}
+}
