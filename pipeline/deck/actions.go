@@ -237,6 +237,9 @@ func (d *Deck) observeAction(a pipeline.Action) {
 		}
 	}
 	d.actions[a.ID] = a
+	if a.EndedAt != nil && d.holder == a.ID {
+		d.holder = "" // whoever sees the end may act at once
+	}
 	d.world.Fold(pipeline.ActionReading{At: d.p.Now(), Action: &a})
 	d.wakeLocked()
 }

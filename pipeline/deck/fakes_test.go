@@ -344,8 +344,13 @@ func newWorld(t *testing.T, workers string, gpus int) *world {
 // agent runs a deck on the world until the returned function ends it.
 func (w *world) agent(t *testing.T) (*Deck, func()) {
 	t.Helper()
+	return w.agentWith(t, w.journal)
+}
+
+func (w *world) agentWith(t *testing.T, j pipeline.Journal) (*Deck, func()) {
+	t.Helper()
 	d, err := New(w.sp, w.sp.Nodes[0], pipeline.AgentInfo{Instance: "i"}, Ports{
-		Host: w.host, Custody: w.custody, Adopter: w.adopter, Runner: w.runner, Mover: w.mover, Sensor: w.sensor, Files: w.files, Journal: w.journal, Logs: noLogs{},
+		Host: w.host, Custody: w.custody, Adopter: w.adopter, Runner: w.runner, Mover: w.mover, Sensor: w.sensor, Files: w.files, Journal: j, Logs: noLogs{},
 		Now: time.Now, Jitter: func() float64 { return 0.5 }, NewID: func() string { w.ids++; return strconv.Itoa(w.ids) },
 		Log: slog.New(slog.DiscardHandler),
 	})

@@ -116,11 +116,15 @@ func (d *Deck) wantRunning(ctx context.Context, st *spec.Stage, ranks []int) ([]
 	return ranks, err
 }
 
-// wantedWorker is the want of one rank after a start: a living one stays, one
-// that was not asked for stays down.
+// wantedWorker is the want of one rank after a start: a living one stays, so
+// does one that is being launched and was not looked at since; one that was not
+// asked for stays down.
 func wantedWorker(old pipeline.WorkerWant, seen pipeline.LaunchSeen, place []pipeline.GPURef, asked bool) pipeline.WorkerWant {
 	if seen.State == pipeline.ProcRunning && seen.ID == old.Launch {
 		old.Stopping, old.Held, old.Done = false, "", false
+		return old
+	}
+	if old.Launch != "" && old.Launch != seen.ID && !old.Stopping && !old.Done && old.Held == "" {
 		return old
 	}
 	return pipeline.WorkerWant{Launches: old.Launches, GPUs: place, Stopping: !asked}
