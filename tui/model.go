@@ -2,6 +2,7 @@ package tui
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -19,7 +20,9 @@ type model struct {
 	ui     ui
 	crash  *CrashError
 	behind func() bool // the terminal has not taken the last frames yet
-	last   string      // the last frame, shown again while it is behind
+	last   string      // the last frame, shown again while it is behind or nothing is new
+	fresh  bool        // last shows what is
+	held   atomic.Bool // a frame was held back
 	logGen int
 	past   []string // lines of the palette
 	action string   // the newest action that was heard of
@@ -47,7 +50,7 @@ func (m *model) Update(msg tea.Msg) (next tea.Model, cmd tea.Cmd) {
 			next, cmd = m, tea.Quit
 		}
 	}()
-	m.ui.now = m.now()
+	m.ui.now, m.fresh = m.now(), false
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.size = size{msg.Width, msg.Height}
@@ -92,8 +95,12 @@ func (m *model) Update(msg tea.Msg) (next tea.Model, cmd tea.Cmd) {
 // View draws the screen from memory. While the terminal is slow to take what
 // it was sent, the last frame stands: nothing piles up.
 func (m *model) View() tea.View {
+	m.held.Store(true)
 	if !m.behind() || m.last == "" {
-		m.last = m.frame()
+		m.held.Store(false)
+		if !m.fresh {
+			m.last, m.fresh = m.frame(), true
+		}
 	}
 	v := tea.NewView(m.last)
 	v.AltScreen = true

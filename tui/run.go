@@ -66,10 +66,11 @@ func Run(ctx context.Context, o Options) error {
 	m := newModel(doer{ctx: ctx, source: o.Source, deck: o.Deck, out: s}, o.Now,
 		ui{theme: o.Theme, ascii: o.ASCII, lock: lock{on: o.ReadOnly, pinned: o.ReadOnly}, keymap: o.Keys})
 	m.by, m.behind = o.By, s.out.behind
+	s.held = func() bool { return m.held.Swap(false) }
 	told := divertStderr()
 	defer told.restore()
 	s.program = tea.NewProgram(atStart{m, env.sync(o.Sync), env.asksBackground(o)}, tea.WithContext(running), tea.WithInput(o.In), tea.WithOutput(s.out),
-		tea.WithEnvironment(env.list()), tea.WithColorProfile(env.profile(o.Color)), tea.WithFPS(25), tea.WithoutSignalHandler(),
+		tea.WithEnvironment(env.list()), tea.WithColorProfile(env.profile(o.Color)), tea.WithFPS(30), tea.WithoutSignalHandler(),
 		tea.WithFilter(syncFilter(o.Sync)))
 	err = s.run(ctx)
 	farewell := ""
@@ -100,6 +101,7 @@ func (o Options) withDefaults() Options {
 type session struct {
 	program *tea.Program
 	out     *output
+	held    func() bool        // whether a frame was held back since the last call
 	stop    context.CancelFunc // ends the work behind the screen, then the program
 	kill    context.CancelFunc // ends the program without waiting for its input
 
@@ -153,10 +155,10 @@ func (s *session) guard(f func()) {
 	f()
 }
 
-// drained repaints after dropped writes, and lets the model draw again that
-// had held its frames back.
+// drained repaints after dropped writes, and lets the model draw again if it
+// has held a frame back.
 func (s *session) drained(lost bool) {
-	if s.program == nil {
+	if s.program == nil || !s.held() && !lost {
 		return
 	}
 	msg := tea.Msg(nudgeMsg{})
