@@ -10,6 +10,7 @@ func BenchmarkFrame(b *testing.B) {
 	in := mixed(8).in
 	for b.Loop() {
 		m.take(in)
+		m.fresh = false
 		if m.View().Content == "" {
 			b.Fatal("no frame")
 		}

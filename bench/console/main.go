@@ -29,14 +29,15 @@ func main() {
 	bin := flag.String("bin", "bin/pipedeck", "the program")
 	length := flag.Duration("for", time.Minute, "how long each is measured")
 	warm := flag.Duration("warm", 20*time.Second, "how long each runs before")
+	files := flag.Int("files", 0, "measure instead on an output directory of so many files, while the agent finds them")
 	flag.Parse()
-	if err := run(*bin, *length, *warm); err != nil {
+	if err := run(*bin, *length, *warm, *files); err != nil {
 		fmt.Fprintln(os.Stderr, "console:", err)
 		os.Exit(1)
 	}
 }
 
-func run(bin string, length, warm time.Duration) (err error) {
+func run(bin string, length, warm time.Duration, files int) (err error) {
 	bin, err = filepath.Abs(bin)
 	if err != nil {
 		return err
@@ -51,7 +52,13 @@ func run(bin string, length, warm time.Duration) (err error) {
 		return err
 	}
 	d := deck{bin: bin, dir: dir}
-	if err := d.start(server); err != nil {
+	if err := d.make(server); err != nil {
+		return err
+	}
+	if files > 0 {
+		return d.many(files, length)
+	}
+	if err := d.do("start", "extract"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.end()) }()
@@ -124,24 +131,101 @@ func (p program) measure(length, warm time.Duration) (figures, error) {
 	}
 	var times []time.Duration
 	for range 20 {
-		if err := t.Type(p.open); err != nil {
-			return f, err
-		}
-		took, err := t.AwaitText(p.opened, 10*time.Second)
+		took, err := p.press(t)
 		if err != nil {
 			return f, err
 		}
 		times = append(times, took)
-		if err := t.Type(p.shut); err != nil {
-			return f, err
-		}
-		if _, err := t.AwaitText(p.ready, 10*time.Second); err != nil {
-			return f, err
+	}
+	f.median, f.slowest = spread(times)
+	return f, nil
+}
+
+// press opens a screen by a key and closes it again; it returns how long the
+// opening took.
+func (p program) press(t *term.Terminal) (time.Duration, error) {
+	if err := t.Type(p.open); err != nil {
+		return 0, err
+	}
+	took, err := t.AwaitText(p.opened, 10*time.Second)
+	if err != nil {
+		return 0, err
+	}
+	if err := t.Type(p.shut); err != nil {
+		return 0, err
+	}
+	_, err = t.AwaitText(p.ready, 10*time.Second)
+	return took, err
+}
+
+func spread(times []time.Duration) (median, slowest string) {
+	slices.Sort(times)
+	return times[len(times)/2].Round(time.Millisecond).String(), times[len(times)-1].Round(time.Millisecond).String()
+}
+
+// many opens the console on an output directory of n files that no agent has
+// seen yet, and presses keys until the agent has counted them all.
+func (d deck) many(n int, limit time.Duration) (err error) {
+	out := filepath.Join(d.dir, "work", "out")
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	content := []byte("\x02\x00\x00\x00\x00\x00\x00\x00{}") // the smallest safetensors file
+	for i := range n {
+		if err := os.WriteFile(filepath.Join(out, fmt.Sprintf("hs_%09d.safetensors", i)), content, 0o644); err != nil {
+			return err
 		}
 	}
-	slices.Sort(times)
-	f.median, f.slowest = times[len(times)/2].Round(time.Millisecond).String(), times[len(times)-1].Round(time.Millisecond).String()
-	return f, nil
+	p := programs(d)[0]
+	p.ready = "1 WORKERS"
+	cmd := exec.Command(p.argv[0])
+	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), append([]string{"TERM=xterm-256color", "LANG=C.UTF-8"}, p.env...)...)
+	began := time.Now()
+	t, err := term.Open(cmd, width, height)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		t.Close(p.quit)
+		err = errors.Join(err, d.do("agent", "stop"))
+	}()
+	if _, err := t.AwaitText(p.ready, time.Minute); err != nil {
+		return err
+	}
+	first := time.Since(began)
+	var times []time.Duration
+	all := grouped(n) + " files"
+	for !strings.Contains(t.Text(), all) {
+		if time.Since(began) > limit {
+			return fmt.Errorf("the agent did not count %s within %v:\n%s", all, limit, t.Text())
+		}
+		took, err := p.press(t)
+		if err != nil {
+			return err
+		}
+		times = append(times, took)
+	}
+	counted := time.Since(began)
+	for range 20 {
+		took, err := p.press(t)
+		if err != nil {
+			return err
+		}
+		times = append(times, took)
+	}
+	median, slowest := spread(times)
+	fmt.Printf("%s: console up after %v, all counted after %v, %d keys meanwhile and after: median %s, slowest %s\n",
+		all, first.Round(time.Millisecond), counted.Round(time.Second), len(times), median, slowest)
+	return nil
+}
+
+// grouped writes a number as the console does.
+func grouped(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }
 
 // ticksPerSecond is what /proc counts CPU time in, on every Linux that Go
@@ -189,15 +273,11 @@ stages:
     done_set: {file: done.txt, form: lines}
 `
 
-func (d deck) start(server *s3test.DemoServer) error {
+func (d deck) make(server *s3test.DemoServer) error {
 	gpus, work := filepath.Join(d.dir, "gpus"), filepath.Join(d.dir, "work")
 	text := fmt.Sprintf(specYAML, work, server.Bucket(), server.URL(), d.bin, gpus)
-	err := errors.Join(os.Mkdir(gpus, 0o755), os.Mkdir(work, 0o755),
+	return errors.Join(os.Mkdir(gpus, 0o755), os.Mkdir(work, 0o755),
 		os.WriteFile(filepath.Join(d.dir, "pipedeck.yaml"), []byte(text), 0o644))
-	if err != nil {
-		return err
-	}
-	return d.do("start", "extract")
 }
 
 // end stops workers and agent; one that cannot be stopped is said.
