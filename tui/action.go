@@ -166,8 +166,8 @@ func (v *actionView) afterLines(b board, w int) []line {
 		if !c.At.IsZero() {
 			age = "  " + lasting(b.since(c.At)) + " ago"
 		}
-		text := cut(clean(c.Name+": "+c.Observed), max(10, w-20-width(age)))
-		out = append(out, line{txt(plain, "    "), txt(l, left(word, 14)), txt(plain, text), txt(dim, age)})
+		text := cut(clean(c.Name+": "+c.Observed), max(10, w-21-width(age)))
+		out = append(out, line{txt(plain, "    "), txt(l, left(word, 15)), txt(plain, text), txt(dim, age)})
 	}
 	return out
 }
@@ -204,8 +204,8 @@ func resultLines(s pipeline.StepResult, w int, all bool) []line {
 	}
 	text := fmt.Sprintf("%2d. %s", s.N, strings.ReplaceAll(string(s.Kind), "_", " "))
 	out := make([]line, 0, 1+len(s.Checks))
-	out = append(out, line{txt(plain, left(text, 24)), txt(l, " "+left(word, 14)), txt(plain, cut(clean(s.Text), max(0, w-39)))})
-	if rest := clean(s.Text); width(rest) > w-39 && s.Result != pipeline.Running {
+	out = append(out, line{txt(plain, left(text, 24)), txt(l, " "+left(word, 15)), txt(plain, cut(clean(s.Text), max(0, w-40)))})
+	if rest := clean(s.Text); width(rest) > w-40 && s.Result != pipeline.Running {
 		out[0][2] = span{}
 		for _, part := range wrap(rest, w-6) {
 			out = append(out, rowOf(plain, "      "+part))
@@ -216,11 +216,11 @@ func resultLines(s pipeline.StepResult, w int, all bool) []line {
 	}
 	for _, c := range s.Checks {
 		cw, cl := verdictWord(c.Result)
-		for i, part := range wrap(c.Name+": "+c.Observed, max(10, w-20)) {
+		for i, part := range wrap(c.Name+": "+c.Observed, max(10, w-21)) {
 			if i > 0 {
 				cw = ""
 			}
-			out = append(out, line{txt(plain, "      "), txt(cl, left(cw, 14)), txt(plain, part)})
+			out = append(out, line{txt(plain, "      "), txt(cl, left(cw, 15)), txt(plain, part)})
 		}
 	}
 	return out
