@@ -57,6 +57,7 @@ var mayRemove = map[string]string{
 	"remote/logs/position.go":       "old generations of a worker's log",
 	"remote/proc/prune_linux.go":    "run directories of launches long gone",
 	"remote/proc/records_linux.go":  "a launch's own records",
+	"remote/ssh/sshtest/sshtest.go": "a test's own sshd, with its folder",
 	"s3/ledger/ledger.go":           "a broken ledger, moved aside",
 	"s3/s3test/objects.go":          "bodies of the test server",
 	"tui/stderr.go":                 "the file that held stderr",
