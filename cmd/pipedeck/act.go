@@ -357,6 +357,7 @@ func (a *app) sameSpec(ctx context.Context, s specFile, c *client.Client) (*clie
 	if err != nil {
 		return nil, err
 	}
+	c.Close() // where a node allows one session it would be in the way
 	if _, err := r.end(ctx); err != nil {
 		return nil, err
 	}

@@ -51,9 +51,8 @@ func (a *app) deploy(ctx context.Context, downgrade bool) error {
 	old, err := f.dial(ctx)
 	switch {
 	case err == nil:
-		defer old.Close()
+		old.Close() // where one session is all that the node allows it is in the way
 	case errors.Is(err, client.ErrVersion), errors.Is(err, client.ErrNoAgent), client.Died(err):
-		old = nil
 	default:
 		return err
 	}

@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"bufio"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -201,12 +202,14 @@ func (l *link) upload(ctx context.Context, f File, part string, zip bool, progre
 func zipped(r io.Reader) io.ReadCloser {
 	pr, pw := io.Pipe()
 	go func() {
-		z, err := gzip.NewWriterLevel(pw, gzip.BestSpeed)
+		// The compressor writes a few hundred bytes at a time, each a packet.
+		b := bufio.NewWriterSize(pw, 32<<10)
+		z, err := gzip.NewWriterLevel(b, gzip.BestSpeed)
 		if err == nil {
 			_, err = io.Copy(z, r)
 		}
 		if err == nil {
-			err = z.Close()
+			err = errors.Join(z.Close(), b.Flush())
 		}
 		_ = pw.CloseWithError(err) // never fails
 	}()

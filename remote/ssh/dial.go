@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	xssh "golang.org/x/crypto/ssh"
@@ -43,8 +44,11 @@ type link struct {
 	hops   []*xssh.Client
 	server string // the server's version line
 
-	once sync.Once
-	dead chan struct{}
+	once  sync.Once
+	dead  chan struct{}
+	heard atomic.Int64 // when bytes came in last, in ns of the process's clock
+
+	sessions atomic.Int64 // that were opened
 
 	mu    sync.Mutex
 	cause error
@@ -123,7 +127,8 @@ func reach(ctx context.Context, l *link, t *Target) (net.Conn, error) {
 		if err != nil {
 			return nil, lost("", "cannot reach %q: %w", t.Addr(), shorter(err))
 		}
-		return conn, nil
+		l.hear()
+		return heardConn{Conn: conn, l: l}, nil
 	}
 	via := l.hops[len(l.hops)-1]
 	conn, err := within(ctx, func() (net.Conn, error) { return via.Dial("tcp", t.Addr()) })
@@ -131,6 +136,30 @@ func reach(ctx context.Context, l *link, t *Target) (net.Conn, error) {
 		return nil, lost("AllowTcpForwarding may be off on the jump host", "cannot reach %q through the jump host: %w", t.Addr(), err)
 	}
 	return conn, nil
+}
+
+// began is what the monotonic times of this package count from.
+var began = time.Now()
+
+func (l *link) hear() { l.heard.Store(int64(time.Since(began))) }
+
+// silent is how long nothing came in.
+func (l *link) silent() time.Duration { return time.Since(began) - time.Duration(l.heard.Load()) }
+
+// heardConn notes when bytes come in: behind a large upload on a slow line the
+// answer to a keepalive is late, though the peer lives.
+type heardConn struct {
+	net.Conn
+	l *link
+}
+
+// Read implements net.Conn.
+func (c heardConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.l.hear()
+	}
+	return n, err
 }
 
 // within runs f, which knows no context, until it returns or ctx ends. A
@@ -289,20 +318,33 @@ func (l *link) keepAlive() {
 			_, _, err := l.client.SendRequest("keepalive@openssh.com", true, nil)
 			answered <- err
 		}()
-		timer := time.NewTimer(keepaliveWait)
+		if !l.await(answered) {
+			return
+		}
+	}
+}
+
+// await waits for an answer as long as anything comes in. It is false when the
+// connection is gone.
+func (l *link) await(answered <-chan error) bool {
+	sent := time.Now()
+	for {
+		timer := time.NewTimer(max(keepaliveWait-min(l.silent(), time.Since(sent)), time.Millisecond))
 		select {
 		case <-l.dead:
 			timer.Stop()
-			return
+			return false
 		case err := <-answered:
 			timer.Stop()
 			if err != nil {
 				l.close(fmt.Errorf("the connection ended: %w", err))
-				return
 			}
+			return err == nil
 		case <-timer.C:
+		}
+		if min(l.silent(), time.Since(sent)) >= keepaliveWait {
 			l.close(fmt.Errorf("the node did not answer for %s", keepaliveWait))
-			return
+			return false
 		}
 	}
 }

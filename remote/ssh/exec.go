@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	xssh "golang.org/x/crypto/ssh"
 
@@ -71,8 +72,14 @@ func (l *link) session(ctx context.Context) (*xssh.Session, error) {
 	open, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	session, err := within(open, l.client.NewSession)
+	for begin := time.Now(); refused(err) && l.sessions.Load() > 0 && time.Since(begin) < closingTime; {
+		// Where MaxSessions is 1 the last one may not be gone yet.
+		pause(open, 20*time.Millisecond)
+		session, err = within(open, l.client.NewSession)
+	}
 	switch {
 	case err == nil:
+		l.sessions.Add(1)
 		return session, nil
 	case !l.alive():
 		return nil, l.err()
@@ -82,6 +89,25 @@ func (l *link) session(ctx context.Context) (*xssh.Session, error) {
 	}
 	return nil, lost("is MaxSessions 0, or does the provider's gateway offer no commands? Use the direct SSH port of the node",
 		"cannot run commands on %q: %w", l.target.label(), err)
+}
+
+// closingTime is how long a server may take to see the end of a session.
+const closingTime = 3 * time.Second
+
+// refused tells a server's no from a connection that fails.
+func refused(err error) bool {
+	_, ok := errors.AsType[*xssh.OpenChannelError](err)
+	return ok
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }
 
 func (l *link) timeout(ctx context.Context) error {

@@ -28,16 +28,16 @@ const (
 // a socket that is not there and for forwarding that it refuses, so only the
 // program can tell. The program's path is asked for when it is needed.
 func (l *link) socket(ctx context.Context, stateDir, socket string, program func(context.Context) (string, error)) (net.Conn, error) {
-	var refused error
+	var denied error
 	if !l.throughStdio() && socket != "" {
 		conn, err := l.forward(ctx, socket)
 		if err == nil {
 			return conn, nil
 		}
-		if _, ok := errors.AsType[*xssh.OpenChannelError](err); !ok {
+		if !refused(err) {
 			return nil, err
 		}
-		refused = err
+		denied = err
 	}
 	exe, err := program(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (l *link) socket(ctx context.Context, stateDir, socket string, program func
 	if err != nil {
 		return nil, err
 	}
-	if refused == nil {
+	if denied == nil {
 		return conn, nil
 	}
 	// An agent that came up between the two would be reached by forwarding now.

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"pipedeck/pipeline"
+	"pipedeck/remote/agent/wire"
+	"pipedeck/remote/ssh/sshtest"
+	"pipedeck/s3/s3test"
+)
+
+// TestE2ESSH runs the real binary against real sshd processes.
+func TestE2ESSH(t *testing.T) {
+	if testing.Short() {
+		t.Skip("end to end: minutes")
+	}
+	bin := buildStatic(t, "")
+	t.Run("first contact", func(t *testing.T) { testFirstContact(t, bin) })
+	t.Run("matrix", func(t *testing.T) { testMatrix(t, bin) })
+}
+
+// buildStatic builds what a node gets; ver is its version, the source's if empty.
+func buildStatic(t *testing.T, ver string) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "pipedeck")
+	flags := "-s -w"
+	if ver != "" {
+		flags += " -X main.version=" + ver
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", flags, "-o", bin, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("cannot build: %v\n%s", err, out)
+	}
+	return bin
+}
+
+const (
+	farKey    = "AKIAFORWARDED000"
+	farSecret = "canary-secret-that-was-forwarded"
+)
+
+// farDeck is a deck on a node of its own, as an operator's laptop sees it.
+type farDeck struct {
+	*program
+	node   *sshtest.Server
+	laptop *sshtest.Laptop
+	store  *s3test.Server
+	work   string
+}
+
+func newFarDeck(t *testing.T, bin string, o sshtest.Options) *farDeck {
+	t.Helper()
+	d := &farDeck{node: sshtest.Start(t, o), store: s3test.Start(t, s3test.Options{Keys: []string{farKey}})}
+	d.laptop = sshtest.NewLaptop(t, d.node)
+	d.program = newProgram(t, bin, "AWS_ACCESS_KEY_ID="+farKey, "AWS_SECRET_ACCESS_KEY="+farSecret)
+	d.env = append(d.env, "HOME="+d.laptop.Home)
+	d.work = filepath.Join(d.dir, "w")
+	if err := os.Mkdir(d.work, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d.write(t, "pipedeck.yaml", fmt.Sprintf(farYAML, d.work, d.node.Dest(), d.store.URL(), farFiles*2))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("agent.log:\n%s", wire.LastLines(wire.State{Dir: filepath.Join(d.work, ".pipedeck")}.Log(), 40))
+		}
+	})
+	return d
+}
+
+// farFiles is how many files each of the two ranks writes.
+const farFiles = 5
+
+const farYAML = `version: 1
+deck: far
+run: r1
+workdir: %q
+nodes: [{name: train1, ssh: %q}]
+store: {bucket: bucket, endpoint: %q, region: us-east-1, path_style: true}
+stages:
+  extract:
+    total: %d
+    workers:
+      count: 2
+      command: [/bin/sh, -c, 'mkdir -p out; for i in 0 1 2 3 4; do echo "sample {rank}$i" >out/.tmp-{rank}; mv out/.tmp-{rank} out/s_{rank}$i.txt; done; echo "rank {rank} wrote its files"; exec sleep 600']
+      stop: {signal: SIGTERM, grace: 5s}
+    outputs:
+      o: {dir: out, match: "*.txt", format: any, settle: 1s, id: 's_(\d+)\.', key: "o/{path}"}
+`
+
+// await polls the snapshot until it is as wanted.
+func (d *farDeck) await(t *testing.T, what string, ok func(pipeline.NodeSnapshot) bool) pipeline.NodeSnapshot {
+	t.Helper()
+	var last pipeline.Snapshot
+	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(100 * time.Millisecond) {
+		if last = d.snapshot(t); ok(last.Nodes[0]) {
+			return last.Nodes[0]
+		}
+	}
+	raw, _ := json.MarshalIndent(last, "", " ")
+	t.Fatalf("not seen: %s\n%s", what, raw)
+	return last.Nodes[0]
+}
+
+func verified(n pipeline.NodeSnapshot) int64 {
+	v := n.Stages[0].Outputs[0].VerifiedFiles
+	if v == nil {
+		return -1
+	}
+	return *v
+}
+
+func testFirstContact(t *testing.T, bin string) {
+	d := newFarDeck(t, bin, sshtest.Options{})
+	_, errs, code := d.run(t, "start", "extract")
+	if code != exitOK {
+		t.Fatalf("start ends with %d: %s", code, errs)
+	}
+	for _, want := range []string{"installing pipedeck", "uploading pipedeck", "agent " + version + " runs on train1", "2 of 2 workers are alive"} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("no %q in:\n%s", want, errs)
+		}
+	}
+	n := d.await(t, "all files proven", func(n pipeline.NodeSnapshot) bool { return verified(n) == farFiles*2 })
+	if n.Link.Via == nil || *n.Link.Via != "ssh "+d.node.Dest() {
+		t.Errorf("via %v", n.Link.Via)
+	}
+	if _, ok := d.store.Object("r1/o/s_00.txt"); !ok {
+		t.Errorf("not in the store: %q", d.store.Keys())
+	}
+	if out := d.must(t, "logs", "extract/1"); !strings.Contains(out, "rank 1 wrote its files") {
+		t.Errorf("the log: %s", out)
+	}
+	if out, errs, _ := d.run(t, "--json"); strings.Contains(out+errs, farSecret) || strings.Contains(errs, "installing") {
+		t.Errorf("the second contact says %s", errs)
+	}
+	d.noSecret(t)
+	d.keeperRemembers(t)
+	d.undeploys(t)
+}
+
+// noSecret looks for the forwarded secret in files, environments and arguments.
+func (d *farDeck) noSecret(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	out, _ := exec.CommandContext(ctx, "grep", "-rlaF", "--devices=skip", farSecret, d.work, d.node.Home, d.node.Dir).Output() // nothing found is code 1
+	if len(out) > 0 {
+		t.Errorf("the secret is in %s", out)
+	}
+	for _, pattern := range []string{"/proc/[0-9]*/environ", "/proc/[0-9]*/cmdline"} {
+		names, _ := filepath.Glob(pattern) // the pattern is well formed
+		for _, name := range names {
+			raw, err := os.ReadFile(name)
+			// The laptop's own commands have it in their environment.
+			if err == nil && strings.Contains(string(raw), farSecret) && !strings.Contains(string(raw), "HOME="+d.laptop.Home) {
+				t.Errorf("the secret is in %s", name)
+			}
+		}
+	}
+}
+
+// keeperRemembers kills the agent and looks whether the next one can upload
+// before any console was there.
+func (d *farDeck) keeperRemembers(t *testing.T) {
+	t.Helper()
+	var h wire.Hello
+	if err := json.Unmarshal([]byte(d.must(t, "agent", "status", "--json")), &h); err != nil {
+		t.Fatal(err)
+	}
+	if h.Credentials == nil || h.Credentials.ID == "" {
+		t.Fatalf("nothing was forwarded: %+v", h)
+	}
+	if err := syscall.Kill(h.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(d.work, "out", "s_99.txt"), []byte("late"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		if _, ok := d.store.Object("r1/o/s_99.txt"); ok {
+			break
+		}
+		if time.Since(begin) > patience {
+			t.Fatal("the next agent uploads nothing")
+		}
+	}
+	var next wire.Hello
+	if err := json.Unmarshal([]byte(d.must(t, "agent", "status", "--json")), &next); err != nil {
+		t.Fatal(err)
+	}
+	if next.PID == h.PID || next.KeeperPID != h.KeeperPID {
+		t.Errorf("agent %d of keeper %d came after %d of %d", next.PID, next.KeeperPID, h.PID, h.KeeperPID)
+	}
+}
+
+// undeploys removes the installed programs and nothing else.
+func (d *farDeck) undeploys(t *testing.T) {
+	t.Helper()
+	if _, errs, code := d.run(t, "agent", "undeploy"); code != exitRefused || !strings.Contains(errs, "extract/0") {
+		t.Errorf("with living workers: %d %s", code, errs)
+	}
+	d.must(t, "stop", "extract", "--confirm", "far")
+	_, errs, code := d.run(t, "agent", "undeploy")
+	if code != exitOK || !strings.Contains(errs, "removed ") {
+		t.Fatalf("%d %s", code, errs)
+	}
+	if left, err := filepath.Glob(filepath.Join(d.node.Home, ".local/share/*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %q %v", left, err)
+	}
+	if _, err := os.Stat(filepath.Join(d.work, ".pipedeck", "journal.jsonl")); err != nil {
+		t.Errorf("the deck's state is gone: %v", err)
+	}
+	if _, _, code := d.run(t, "agent", "status"); code != exitUnknown {
+		t.Errorf("status after undeploy ends with %d", code)
+	}
+}
+
+// hide makes programs unusable in the server's namespace.
+const hide = `for p in python3 curl wget gzip sftp scp; do for d in /usr/local/bin /usr/bin /bin; do if [ -e $d/$p ]; then mount --bind /dev/null "$(readlink -f $d/$p)"; fi; done; done
+if [ -e /usr/lib/openssh/sftp-server ]; then mount --bind /dev/null /usr/lib/openssh/sftp-server; fi`
+
+// noexec lets programs run in /var/lib only.
+const noexec = `mount -t tmpfs -o noexec tmpfs "$1/home"; mount -t tmpfs -o noexec tmpfs /dev/shm
+mount --bind /tmp /tmp; mount -o remount,bind,noexec /tmp; mount -t tmpfs tmpfs /var/lib`
+
+func testMatrix(t *testing.T, bin string) {
+	noisy := func(rc, text string) func(*testing.T, *sshtest.Server) {
+		return func(t *testing.T, s *sshtest.Server) {
+			t.Helper()
+			file := filepath.Join(s.Home, rc)
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const stdio = ", through dial-stdio (forwarding refused)"
+	for _, tc := range []struct {
+		name    string
+		options sshtest.Options
+		before  func(*testing.T, *sshtest.Server)
+		via     string
+	}{
+		{name: "MaxSessions 1", options: sshtest.Options{Lines: []string{"MaxSessions 1"}}},
+		{name: "AllowStreamLocalForwarding no", options: sshtest.Options{Lines: []string{"AllowStreamLocalForwarding no"}}, via: stdio},
+		{name: "AllowTcpForwarding no", options: sshtest.Options{Lines: []string{"AllowTcpForwarding no"}}, via: stdio},
+		{name: "DisableForwarding and MaxSessions 1", options: sshtest.Options{Lines: []string{"DisableForwarding yes", "MaxSessions 1"}}, via: stdio},
+		{
+			name: "fish", options: sshtest.Options{Shell: "/usr/bin/fish", Lines: []string{"AllowStreamLocalForwarding no"}}, via: stdio,
+			before: noisy(".config/fish/config.fish", "echo Welcome\necho -n no newline\n"),
+		},
+		{
+			name: "csh", options: sshtest.Options{Shell: "/bin/csh", Lines: []string{"AllowStreamLocalForwarding no"}}, via: stdio,
+			before: noisy(".cshrc", "echo Welcome\necho -n no newline\n"),
+		},
+		{name: "noexec tmp and home", options: sshtest.Options{Prepare: noexec}},
+		{name: "read-only home", options: sshtest.Options{Prepare: `mount -t tmpfs -o ro tmpfs "$1/home"; mount -t tmpfs tmpfs /var/lib`}},
+		{name: "empty PATH", options: sshtest.Options{Env: []string{"PATH="}}},
+		{name: "no python, curl, gzip or sftp-server", options: sshtest.Options{Prepare: hide}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			if tc.options.Shell != "" {
+				needTool(t, tc.options.Shell)
+			}
+			d := newFarDeck(t, bin, tc.options)
+			if tc.before != nil {
+				tc.before(t, d.node)
+			}
+			_, errs, code := d.run(t, "start", "extract")
+			if code != exitOK {
+				t.Fatalf("start ends with %d: %s", code, errs)
+			}
+			via := ""
+			n := d.await(t, "an uploaded file", func(n pipeline.NodeSnapshot) bool { return verified(n) > 0 })
+			if n.Link.Via != nil {
+				via = *n.Link.Via
+			}
+			if via != "ssh "+d.node.Dest()+tc.via {
+				t.Errorf("via %q", via)
+			}
+			if out := d.must(t, "logs", "extract/0"); !strings.Contains(out, "rank 0 wrote its files") {
+				t.Errorf("the log: %s", out)
+			}
+			d.must(t, "stop", "extract", "--confirm", "far")
+			if _, errs, code := d.run(t, "agent", "deploy"); code != exitOK || !strings.Contains(errs, "runs on train1 already") {
+				t.Errorf("deploy again ends with %d: %s", code, errs)
+			}
+			if _, errs, code := d.run(t, "agent", "undeploy"); code != exitOK || !strings.Contains(errs, "removed ") {
+				t.Errorf("undeploy ends with %d: %s", code, errs)
+			}
+		})
+	}
+}
