@@ -79,15 +79,14 @@ func (w *window) ends() string {
 	return strings.TrimSpace(string(code))
 }
 
-// testConsoleKeys presses every key of the table in a live demo and sees that
-// it does what help says.
-func testConsoleKeys(t *testing.T, bin string) {
-	t.Helper()
-	w := openDemo(t, bin, "")
-	for _, c := range []struct {
-		keys  string
-		shows []string
-	}{
+// keysShow are keys by tmux's names, and what is on the screen after them.
+type keysShow struct {
+	keys  string
+	shows []string
+}
+
+func everyKey() []keysShow {
+	return []keysShow{
 		{"Tab", []string{"== 2 S3 UPLOAD"}},
 		{"BTab", []string{"== 1 WORKERS"}},
 		{"2", []string{"== 2 S3 UPLOAD"}},
@@ -169,7 +168,15 @@ func testConsoleKeys(t *testing.T, bin string) {
 		{"! r", []string{"RESTART extract/", "type exactly:  y"}},
 		{"q Enter Enter", []string{"RESTART extract/"}}, // text, and soon: neither leaves nor confirms
 		{"Escape", []string{"nothing was done"}},
-	} {
+	}
+}
+
+// testConsoleKeys presses every key of the table in a live demo and sees that
+// it does what help says.
+func testConsoleKeys(t *testing.T, bin string) {
+	t.Helper()
+	w := openDemo(t, bin, "")
+	for _, c := range everyKey() {
 		t.Logf("%s", c.keys)
 		w.press(c.keys, c.shows...)
 		if t.Failed() {
