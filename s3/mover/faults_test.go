@@ -266,25 +266,41 @@ func TestVanishedWhereMissingIsDenied(t *testing.T) {
 }
 
 // TestDamagedManifestIsWrittenAnew: where conditions are honoured its name is
-// taken for good.
+// taken for good, and elsewhere nothing but the mover keeps it from being
+// replaced, also when the damage was not seen at once.
 func TestDamagedManifestIsWrittenAnew(t *testing.T) {
 	t.Parallel()
-	for _, p := range []s3test.Personality{s3test.AWS(), s3test.OldCeph()} {
-		t.Run(p.Name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, s3test.Options{Personality: p}, oneOutput)
-			w.hurry = hurry
-			w.server.Inject(s3test.Rule{Op: s3test.OpPut, Key: "pre/r1/.pipedeck/manifests/*/*/*", Kind: s3test.StoreTruncated, Count: 2})
-			w.writeSamples(0, 3, 300)
-			w.start("extract")
-			w.await("all are moved", w.moved(3))
-			if n := len(w.server.Overwrites()); n != 0 {
-				t.Errorf("%d overwrites", n)
-			}
-			w.stop()
-			w.forget()
-			w.start("extract")
-			w.await("all is known again", w.moved(3))
-		})
+	manifests := "pre/r1/.pipedeck/manifests/*/*/*"
+	for _, c := range []struct {
+		name  string
+		rules []s3test.Rule
+	}{
+		{"seen at once", []s3test.Rule{{Op: s3test.OpPut, Key: manifests, Kind: s3test.StoreTruncated, Count: 2}}},
+		{"seen later", []s3test.Rule{
+			{Op: s3test.OpPut, Key: manifests, Kind: s3test.StoreTruncated, Count: 1},
+			{Op: s3test.OpHead, Key: manifests, Kind: s3test.Broken, Count: 1},
+		}},
+		{"never there", []s3test.Rule{{Op: s3test.OpPut, Key: manifests, Kind: s3test.ResetBefore, Count: 2}}},
+	} {
+		for _, p := range []s3test.Personality{s3test.AWS(), s3test.OldCeph(), s3test.FilOne()} {
+			t.Run(c.name+" at "+p.Name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, s3test.Options{Personality: p}, oneOutput)
+				w.hurry = hurry
+				for _, r := range c.rules {
+					w.server.Inject(r)
+				}
+				w.writeSamples(0, 3, 300)
+				w.start("extract")
+				w.await("all are moved", w.moved(3))
+				if n := len(w.server.Overwrites()); n != 0 {
+					t.Errorf("%d overwrites", n)
+				}
+				w.stop()
+				w.forget()
+				w.start("extract")
+				w.await("all is known again", w.moved(3))
+			})
+		}
 	}
 }

@@ -89,7 +89,7 @@ func (m *Mover) writeManifest(ctx context.Context, o *output, rows []ledger.Row)
 	sums := local.HashBuffer(body, false)
 	key := m.manifestKey(o, now, sums)
 	for n := 1; ; n++ {
-		err := m.putManifest(ctx, key, body, sums)
+		err := m.putManifest(ctx, key, body, sums, n > 1)
 		if err == nil {
 			return key, nil
 		}
@@ -119,11 +119,18 @@ func (m *Mover) manifestPrefix(o *output) string {
 	return m.opt.Spec.ManifestPrefix(o.stage.Name, o.spec.Name)
 }
 
-// putManifest writes once and looks whether it is there.
-func (m *Mover) putManifest(ctx context.Context, key string, body []byte, sums local.Sums) error {
+// putManifest writes once and looks whether it is there. An earlier try may have
+// left something behind although its answer was lost: where the endpoint does
+// not keep that from being replaced, it is looked for first.
+func (m *Mover) putManifest(ctx context.Context, key string, body []byte, sums local.Sums, again bool) error {
 	p, err := m.profile(ctx)
 	if err != nil {
 		return err
+	}
+	if again && !p.ConditionalPut {
+		if err := m.seeManifest(ctx, p, key, sums); !isMissing(err) {
+			return err
+		}
 	}
 	if err := m.gate.acquire(ctx); err != nil {
 		return err
@@ -134,7 +141,12 @@ func (m *Mover) putManifest(ctx context.Context, key string, body []byte, sums l
 	if err != nil && classOf(err) != pipeline.StoreExists {
 		return err
 	}
-	obj, err := m.opt.Verifier.Head(ctx, key)
+	return m.seeManifest(ctx, p, key, sums)
+}
+
+// seeManifest looks whether a manifest is stored as it was sent.
+func (m *Mover) seeManifest(ctx context.Context, p pipeline.StoreProfile, key string, sums local.Sums) error {
+	obj, err := head(ctx, m.opt.Verifier, p, key)
 	if err != nil {
 		return err
 	}

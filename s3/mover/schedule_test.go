@@ -16,32 +16,28 @@ import (
 )
 
 const (
-	fixedSteps = 10_000 // of each fixed seed in the full size
+	fixedSteps = 10_000 // of each fixed seed
+	freshSteps = 2_000  // of the fresh one
 	calmEvery  = 500    // steps
 	hurry      = 20
 )
 
 // TestSchedule lets random things happen to files, store and mover, and holds
-// disk and server against the truth after each. PIPEDECK_SEED replays a seed,
-// PIPEDECK_STEPS sets the number of steps, PIPEDECK_FULL=1 is the full size.
+// disk and server against the truth after each. PIPEDECK_SEED replays seeds
+// ("fresh" draws one), PIPEDECK_STEPS sets the number of steps.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
-	steps := fixedSteps
-	if os.Getenv("PIPEDECK_FULL") != "1" {
-		steps /= 5
+	text := os.Getenv("PIPEDECK_SEED")
+	if text == "" {
+		text = "1 2 3 fresh"
 	}
-	if text := os.Getenv("PIPEDECK_STEPS"); text != "" {
-		steps = number(t, text)
-	}
-	if text := os.Getenv("PIPEDECK_SEED"); text != "" {
-		runSchedule(t, uint64(number(t, text)), steps)
-		return
-	}
-	fresh := rand.Uint64N(1_000_000)
-	for _, seed := range []uint64{1, 2, 3, fresh} {
-		n := steps
-		if seed == fresh {
-			n /= 4
+	for name := range strings.FieldsSeq(text) {
+		seed, n := rand.Uint64N(1_000_000_000), freshSteps
+		if name != "fresh" {
+			seed, n = uint64(number(t, name)), fixedSteps
+		}
+		if text := os.Getenv("PIPEDECK_STEPS"); text != "" {
+			n = number(t, text)
 		}
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
@@ -137,10 +133,10 @@ func (s *schedule) calm() {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("not settled: %s\nreading: %+v\nfailures: %+v", why, a.Reading.Outputs, a.Failures)
 		}
-		if n%200 == 199 {
+		if n%80 == 79 {
 			s.tell(order{Do: "retry"}) // as an operator would after three damaged files
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(25 * time.Millisecond)
 	}
 	s.doneSet()
 	s.tidy()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -28,6 +29,18 @@ import (
 	"pipedeck/s3/s3test"
 	"pipedeck/s3/store"
 )
+
+// TestMain lets more tests run side by side than there are cores: nearly all
+// they do is wait for a mover.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
+	if !asked {
+		_ = flag.Set("test.parallel", "8") // a number, and the flag is there
+	}
+	os.Exit(m.Run())
+}
 
 // world is a deck on a temporary disk with a server that knows the truth.
 type world struct {
