@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -99,7 +98,8 @@ func (d *decision) leaveStage(from target) {
 	w := d.left(from)
 	d.leaving = from.st.Name
 	d.account(w)
-	discard := d.in.Leave == LeaveDiscard && len(w.outputs) > 0
+	takes := len(w.removes(d.facts.Holdings)) > 0 || d.facts.Checking != nil
+	discard := d.in.Leave == LeaveDiscard && len(w.outputs) > 0 && takes
 	if discard {
 		d.step(StepSuspend, suspendTimeout, "the mover keeps off it and nothing is in flight", w.outputs...)
 	}
@@ -107,7 +107,7 @@ func (d *decision) leaveStage(from target) {
 		d.stopStep(from)
 	}
 	switch {
-	case len(w.outputs) == 0 || discard:
+	case len(w.outputs) == 0 || d.in.Leave == LeaveDiscard:
 	case d.in.Leave == LeaveKeep:
 		d.step(StepLeave, leaveTimeout, "its outputs stay where they are and are not uploaded until start or settle names them", from.st.Name)
 	default:
@@ -116,8 +116,7 @@ func (d *decision) leaveStage(from target) {
 		}
 		d.step(StepSettle, settleTimeout, "every complete local file is stored, nothing is queued or in flight", w.outputs...)
 	}
-	if discard || slices.ContainsFunc(d.facts.Holdings, func(h Holding) bool { return h.Scratch && len(h.Files) > 0 }) ||
-		len(w.scratch) > 0 && d.facts.Checking != nil {
+	if takes && len(w.names()) > 0 {
 		d.takeAway(w)
 	}
 	if d.plan.Loss.LostFiles > 0 && discard {
