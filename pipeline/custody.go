@@ -118,6 +118,14 @@ type MoveReport struct {
 	StayedAll  int64        `json:"stayed_all"`
 }
 
+// Stay adds a file that was left where it is.
+func (r *MoveReport) Stay(path, reason string) {
+	r.StayedAll++
+	if len(r.Stayed) < MaxStayed {
+		r.Stayed = append(r.Stayed, StayedFile{Path: path, Reason: reason})
+	}
+}
+
 // MaxStayed bounds the list in a MoveReport.
 const MaxStayed = 100
 

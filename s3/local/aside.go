@@ -75,40 +75,48 @@ type AsideFile struct {
 // taken. Call it before any removal of this aside folder begins. No folder is
 // no file and no error. What could not be read is in Problems.
 func RecoverAside(ctx context.Context, aside string) ([]AsideFile, Problems, error) {
-	homes, err := os.ReadDir(aside)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, pathError("read", aside, err)
-	}
 	var files []AsideFile
-	var problems Problems
-	for _, home := range homes {
-		found, bad, err := recoverHome(ctx, aside, home.Name())
-		files, problems = append(files, found...), append(problems, bad...)
-		if err != nil {
-			return files, problems, err
-		}
-	}
-	return files, problems, nil
+	problems, err := WalkAside(ctx, aside, func(f AsideFile) { files = append(files, f) })
+	return files, problems, err
 }
 
-// recoverHome lists the files of one root. An error is the context's.
-func recoverHome(ctx context.Context, aside, home string) ([]AsideFile, Problems, error) {
+// WalkAside is RecoverAside for many files. visit may restore the file.
+func WalkAside(ctx context.Context, aside string, visit func(AsideFile)) (Problems, error) {
+	homes, err := os.ReadDir(aside)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, pathError("read", aside, err)
+	}
+	var problems Problems
+	for _, home := range homes {
+		if isBinKind(home.Name()) {
+			continue
+		}
+		bad, err := walkHome(ctx, aside, home.Name(), visit)
+		problems = append(problems, bad...)
+		if err != nil {
+			return problems, err
+		}
+	}
+	return problems, nil
+}
+
+// walkHome visits the files of one root. An error is the context's.
+func walkHome(ctx context.Context, aside, home string, visit func(AsideFile)) (Problems, error) {
 	dir := filepath.Join(aside, home)
 	root, err := os.ReadFile(filepath.Join(dir, rootFileName))
 	if err != nil {
-		if entries, rerr := os.ReadDir(dir); rerr == nil && len(entries) == 0 {
-			return nil, nil, nil
+		if entries, rerr := os.ReadDir(dir); errors.Is(rerr, fs.ErrNotExist) || rerr == nil && len(entries) == 0 {
+			return nil, nil
 		}
-		return nil, Problems{{Path: home, Err: pathError("read", home, err)}}, nil
+		return Problems{{Path: home, Err: pathError("read", home, err)}}, nil
 	}
 	slots, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, Problems{{Path: home, Err: pathError("read", home, err)}}, nil
+		return Problems{{Path: home, Err: pathError("read", home, err)}}, nil
 	}
-	var files []AsideFile
 	var problems Problems
 	for _, slot := range slots {
 		name := slot.Name()
@@ -117,7 +125,7 @@ func recoverHome(ctx context.Context, aside, home string) ([]AsideFile, Problems
 		}
 		bad, err := Scan(ctx, filepath.Join(dir, name), nil, func(e Entry) {
 			if e.Kind != KindDir {
-				files = append(files, AsideFile{
+				visit(AsideFile{
 					Path: filepath.Join(dir, name) + "/" + e.Rel, Root: string(root),
 					Rel: e.Rel, Entry: e, slot: name,
 				})
@@ -125,13 +133,13 @@ func recoverHome(ctx context.Context, aside, home string) ([]AsideFile, Problems
 		})
 		problems = append(problems, bad...)
 		if err != nil && ctx.Err() != nil {
-			return files, problems, err
+			return problems, err
 		}
 		if err != nil {
 			problems = append(problems, Problem{Path: home + "/" + name, Err: err})
 		}
 	}
-	return files, problems, nil
+	return problems, nil
 }
 
 // Restore moves a file that lies aside back to its name, to be judged anew.

@@ -38,6 +38,26 @@ func Open(root, rel string) (*File, error) {
 	return openAt(dir, base, rel)
 }
 
+// OpenPath opens the regular file at a path of the operator's: links are
+// followed.
+func OpenPath(path string) (*File, error) {
+	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
+	fd, err := ignoringEINTR(func() (int, error) { return unix.Open(path, flags, 0) })
+	if err != nil {
+		return nil, pathError("open", path, err)
+	}
+	f := &File{fd: fd, name: path}
+	st, err := f.stat()
+	if err == nil {
+		err = mustBeRegular(&st)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, pathError("open", path, err)
+	}
+	return f, nil
+}
+
 // openAt opens the regular file base in dir. It looks before it opens, since
 // opening a device can have effects, and O_NONBLOCK keeps a fifo that slipped
 // in between from blocking.

@@ -87,6 +87,9 @@ func (r *Remover) Tidy() error {
 		return pathError("read", r.Aside, err)
 	}
 	for _, home := range homes {
+		if isBinKind(home.Name()) {
+			continue
+		}
 		dir := filepath.Join(r.Aside, home.Name())
 		slots, err := os.ReadDir(dir)
 		if err != nil {

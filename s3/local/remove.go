@@ -23,6 +23,7 @@ const (
 	StatusDenied   Status = "denied"   // may not or must not be removed (permission, hard links, no regular file); at its place
 	StatusKept     Status = "kept"     // lies aside, its name is taken: see Aside
 	StatusRestored Status = "restored" // of Restore: at its place again
+	StatusMoved    Status = "moved"    // of Move: it lies aside, checked
 )
 
 // Outcome is the status of one removal and why.
@@ -56,6 +57,9 @@ type Remover struct {
 	Quiet time.Duration      // 0: DefaultQuiet
 	Hook  func(point string) // for tests of crashes; may be nil
 	Now   func() time.Time   // nil: time.Now
+	// Links: a file with other names is taken too. What was proven must not
+	// change under another name; what a plan gives up may.
+	Links bool
 
 	mu    sync.RWMutex // held for writing while empty folders are removed
 	names sync.Mutex   // orders moves aside where no rename refuses to replace
@@ -70,7 +74,13 @@ func NewRemover(aside string) *Remover { return &Remover{Aside: aside} }
 // means that the attempt could not be made, and the file is at its place; it
 // wraps the system's error (ENOSPC: the aside folder needs room).
 func (r *Remover) Remove(root, rel string, want Identity) (Outcome, error) {
-	return r.take(root, rel, want, false)
+	return r.take(root, rel, want, asRemoval)
+}
+
+// Move is Remove that leaves the file aside: Restore brings it back. A file
+// that an earlier Move left aside without the last check is checked now.
+func (r *Remover) Move(root, rel string, want Identity) (Outcome, error) {
+	return r.take(root, rel, want, asMove)
 }
 
 // Placeholder is Remove that leaves an empty file of the same name, mode,
@@ -82,8 +92,17 @@ func (r *Remover) Placeholder(root, rel string, want Identity) (Outcome, error) 
 	if IsPlaceholder(want) {
 		return Outcome{Status: StatusDenied, Reason: "it is empty already"}, nil
 	}
-	return r.take(root, rel, want, true)
+	return r.take(root, rel, want, asSwap)
 }
+
+// manner is what becomes of a file that lies aside.
+type manner int
+
+const (
+	asRemoval manner = iota
+	asSwap           // removed, and a placeholder takes its place
+	asMove           // it stays aside
+)
 
 // removal is one file on its way.
 type removal struct {
@@ -99,15 +118,22 @@ type removal struct {
 	stand             *Identity // of the placeholder that took its place
 }
 
-func (r *Remover) take(root, rel string, want Identity, placeholder bool) (Outcome, error) {
+func (r *Remover) take(root, rel string, want Identity, how manner) (Outcome, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	placeholder := how == asSwap
 	m := &removal{r: r, rel: rel, want: want, root: -1, dir: -1, home: -1, shelf: -1}
 	defer m.close()
 	if out, err := m.open(root); err != nil || out.Status != "" {
+		if err == nil && how == asMove && out.Status == StatusVanished {
+			return m.moved(root, out)
+		}
 		return out, err
 	}
 	if out := m.check(m.want); out.Status != "" {
+		if how == asMove && out.Status == StatusChanged {
+			return m.moved(root, out) // its name was taken since
+		}
 		return out, nil
 	}
 	out, err := m.setAside(placeholder)
@@ -119,6 +145,9 @@ func (r *Remover) take(root, rel string, want Identity, placeholder bool) (Outco
 		return m.back(out), nil
 	}
 	r.at(PointChecked)
+	if how == asMove {
+		return Outcome{Status: StatusMoved, Aside: m.place}, nil
+	}
 	if placeholder && m.stand == nil {
 		if err := m.standIn(m.dir); err != nil {
 			return m.back(Outcome{Status: StatusDenied, Reason: err.Error()}), nil
@@ -177,7 +206,7 @@ func (m *removal) check(must Identity) Outcome {
 		return Outcome{Status: StatusDenied, Reason: err.Error()}
 	case !e.ID.Same(must):
 		return Outcome{Status: StatusChanged, Reason: difference(must, e.ID)}
-	case e.Nlink > 1:
+	case e.Nlink > 1 && !m.r.Links:
 		return Outcome{Status: StatusDenied, Reason: fmt.Sprintf("the file has %d names (hard links)", e.Nlink)}
 	}
 	switch state, reason := m.file.Writer(); state {

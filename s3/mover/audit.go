@@ -343,8 +343,7 @@ func (a *audit) inspect(ctx context.Context, f *audited) (*local.File, coverage.
 // judged asks the file's format whether it is complete, and else says what it
 // counts as.
 func (a *audit) judged(ctx context.Context, f *audited) (class coverage.Class, complete bool) {
-	probe := &file{out: a.o, root: f.at.root, rel: f.rel, id: f.id, unit: a.o.unitOf(f.rel), row: &ledger.Row{}}
-	v := a.m.judge(ctx, probe)
+	v := a.m.judge(ctx, a.m.probe(a.o, f.at.root, f.rel, f.id))
 	f.foreign = v.owner != ""
 	switch {
 	case isGone(v.err):
@@ -356,6 +355,16 @@ func (a *audit) judged(ctx context.Context, f *audited) (class coverage.Class, c
 		return coverage.BeingWritten, false
 	}
 	return coverage.Unknown, true
+}
+
+// probe is a file to be judged, and no more. Only in a directory with a marker
+// the judgement needs the ledger.
+func (m *Mover) probe(o *output, r *root, rel string, id local.Identity) *file {
+	f := &file{out: o, root: r, rel: rel, key: m.keyOf(o, rel), id: id, unit: o.unitOf(rel)}
+	if f.unit == "" {
+		f.row = &ledger.Row{}
+	}
+	return f
 }
 
 // final: a jsonl whose writers are gone is complete as it is.

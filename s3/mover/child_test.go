@@ -23,6 +23,8 @@ type order struct {
 	Arg string
 	On  bool
 	N   int
+	// Files are for trash.
+	Files []pipeline.ListedFile
 }
 
 type answer struct {
@@ -30,6 +32,7 @@ type answer struct {
 	Reading  pipeline.MoverReading
 	Failures []pipeline.Failure
 	N        int
+	Report   pipeline.MoveReport
 }
 
 // child is a mover in a process of its own, that can be killed.
@@ -166,6 +169,12 @@ func (w *world) obey(o order, ahead *atomic.Int64) answer {
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 		a.N, err = w.m.WriteDoneSet(ctx, o.Arg)
+	case "trash":
+		a.Report, err = w.m.Trash(ctx, o.Arg, o.Files, nil)
+	case "untrash":
+		a.Report, err = w.m.Untrash(ctx, o.Arg, nil)
+	case "quarantine":
+		a.Report, err = w.m.Quarantine(ctx, o.Arg, "extract", nil)
 	default:
 		err = fmt.Errorf("no order %q", o.Do)
 	}

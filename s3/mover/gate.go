@@ -3,6 +3,7 @@ package mover
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -60,8 +61,17 @@ func (g *gate) changed() {
 	g.change = make(chan struct{})
 }
 
+// errHeld ends an upload whose output was taken from the mover.
+var errHeld = fmt.Errorf("an action holds the output: %w", context.Canceled)
+
 // acquire waits for a slot; give it back with release.
 func (g *gate) acquire(ctx context.Context) error {
+	return g.acquireWhile(ctx, func() bool { return true })
+}
+
+// acquireWhile is acquire that ends with errHeld once wanted says no; poke
+// makes it ask.
+func (g *gate) acquireWhile(ctx context.Context, wanted func() bool) error {
 	for {
 		g.mu.Lock()
 		wait, ok := g.admit()
@@ -69,6 +79,9 @@ func (g *gate) acquire(ctx context.Context) error {
 		g.mu.Unlock()
 		if ok {
 			return ctx.Err()
+		}
+		if !wanted() {
+			return errHeld
 		}
 		if err := sleepUntil(ctx, change, wait); err != nil {
 			return err
@@ -194,6 +207,13 @@ func (g *gate) setPaused(on bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.paused = on
+	g.changed()
+}
+
+// poke makes all who wait look again.
+func (g *gate) poke() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.changed()
 }
 

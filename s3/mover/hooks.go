@@ -20,7 +20,21 @@ const (
 	HookRebuilt         = "rebuilt" // the bucket was taken over into the ledger
 )
 
-// Points are all points, those of the removal included.
+// Points of actions that move files away and back.
+const (
+	HookListed   = "care.listed"   // the list is on disk, nothing was moved yet
+	HookMoved    = "care.moved"    // one file lies in its bin, checked
+	HookTried    = "care.tried"    // every file was tried, the bin is not closed yet
+	HookRestored = "care.restored" // one file is back
+	HookEmptied  = "care.emptied"  // all are back, the bin is still there
+)
+
+// CarePoints are those of actions, beside the ones of the moves themselves.
+func CarePoints() []string {
+	return []string{HookListed, HookMoved, HookTried, HookRestored, HookEmptied}
+}
+
+// Points are all points those of the removal included.
 func Points() []string {
 	return append([]string{
 		HookFileRead, HookIntentSaved, HookObjectPut, HookPartPut, HookBeforeComplete, HookSent, HookBatchProven,

@@ -40,7 +40,9 @@ type Options struct {
 	Rand     func() float64     // [0, 1), for jitter; nil: math/rand
 	Log      *slog.Logger       // nil: nowhere
 	Hook     func(point string) // for crash tests; may be nil
-	Hurry    int                // for tests: pauses between tries are divided by it; 0 is 1
+	// Boot tells the boot and the time since it, which no one can set; nil: the node's.
+	Boot  func() (id string, up time.Duration)
+	Hurry int // for tests: pauses between tries are divided by it; 0 is 1
 }
 
 // Mover implements pipeline.Mover over a ledger and two store clients.
@@ -53,6 +55,7 @@ type Mover struct {
 	reserve                          *reserve
 	sizes                            sizes
 	names                            names
+	care                             *custody
 	small                            *queue // files that go in one PUT
 	large                            *queue // files that go in parts
 	toJudge                          *queue
@@ -95,7 +98,7 @@ func New(opt Options) (*Mover, error) {
 	m := &Mover{
 		opt: opt, log: opt.Log, prefix: s.RunPrefix(),
 		gate: newGate(s.Store.MaxParallel, opt), buffers: newBuffers(s.Store.MaxMemory), reserve: newReserve(opt.StateDir),
-		sizes: sizesFor(s.Store.MaxMemory), names: names{known: map[string]bool{}},
+		sizes: sizesFor(s.Store.MaxMemory), names: names{known: map[string]bool{}}, care: newCustody(opt.Boot),
 		small: newQueue(opt.Clock), large: newQueue(opt.Clock), toJudge: newQueue(opt.Clock),
 		slots:    make(chan struct{}, parallelBatches),
 		wakeScan: make(chan struct{}, 1), wakeVerify: make(chan struct{}, 1), wakeRemove: make(chan struct{}, 1),
@@ -135,12 +138,16 @@ func (m *Mover) load(ctx context.Context) error {
 	}
 	m.paused, m.known = metas[ledger.MetaPaused] == "1", metas[metaKnown] == "1"
 	m.gate.setPaused(m.paused)
+	if err := m.loadHolds(ctx); err != nil {
+		return err
+	}
 	if aside := m.opt.Ledger.MovedAside(); aside != "" {
 		m.note(pipeline.Warn, "the ledger was broken and is rebuilt from directory and bucket; the old one is at "+aside)
 	}
 	if err := errors.Join(m.inherit(ctx), m.loadRetiring(ctx)); err != nil {
 		return err
 	}
+	m.loadApart(ctx)
 	return m.loadCounts(ctx)
 }
 
@@ -172,7 +179,7 @@ func (m *Mover) Run(ctx context.Context) error {
 	m.stopped = false
 	m.mu.Unlock()
 	var wg sync.WaitGroup
-	loops := []func(context.Context){m.scanLoop, func(ctx context.Context) { m.knowLoop(ctx, left) }, m.dispatchSmall, m.dispatchLarge, m.verifyLoop}
+	loops := []func(context.Context){m.scanLoop, func(ctx context.Context) { m.knowLoop(ctx, left) }, m.dispatchSmall, m.dispatchLarge, m.verifyLoop, m.roomLoop}
 	for range judges {
 		loops = append(loops, m.judgeLoop)
 	}

@@ -66,6 +66,7 @@ func (m *Mover) dispatchLarge(ctx context.Context) {
 			defer func() { <-limit }()
 			m.count(f.out, -1) // its parts count
 			m.finish(f, m.carryParts(ctx, f))
+			m.quieter(f.out)
 		})
 	}
 }
@@ -78,7 +79,11 @@ func (m *Mover) count(o *output, n int64) {
 
 // slot takes a slot of the gate for one request of an output.
 func (m *Mover) slot(ctx context.Context, o *output) (release func(), err error) {
-	if err := m.gate.acquire(ctx); err != nil {
+	mine := func() bool { return m.isMine(o) }
+	if !mine() {
+		return nil, errHeld
+	}
+	if err := m.gate.acquireWhile(ctx, mine); err != nil {
 		return nil, err
 	}
 	m.count(o, 1)

@@ -28,12 +28,14 @@ type output struct {
 	dir   string
 	roots []root
 
-	active  bool // the mover may touch it
-	alive   bool // processes of the stage live
-	files   map[string]*file
-	holders map[string]int64 // placeholders on disk: key to ctime
-	renewed bool             // keys were sent more than once: only the ledger counts them right
-	left    map[string]bool  // keys and ids that leave files during a discovery; nil outside of one
+	active   bool   // the mover may touch it
+	alive    bool   // processes of the stage live
+	heldBy   string // the action that keeps the mover off, "" if none
+	removing int64  // removals under way
+	files    map[string]*file
+	holders  map[string]int64 // placeholders on disk: key to ctime
+	renewed  bool             // keys were sent more than once: only the ledger counts them right
+	left     map[string]bool  // keys and ids that leave files during a discovery; nil outside of one
 	ids
 	tally    tally
 	stored   ledger.Count

@@ -87,9 +87,9 @@ func (m *Mover) unitTurn(f *file, now time.Time) time.Time {
 func (m *Mover) settled(f *file) {
 	o := f.out
 	switch {
-	case o.active && m.isRemnant(f, f.id):
+	case o.mine() && m.isRemnant(f, f.id):
 		m.depart(f)
-	case !o.active || o.spec.AfterUpload == spec.AfterKeep || o.checkpoints(), o.grows():
+	case !o.mine() || o.spec.AfterUpload == spec.AfterKeep || o.checkpoints(), o.grows():
 		f.setState(stateKept)
 	default:
 		m.depart(f)

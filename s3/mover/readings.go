@@ -34,6 +34,9 @@ func (m *Mover) Failures() []pipeline.Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var list []pipeline.Failure
+	for i := range m.care.apart {
+		list = append(list, m.care.apart[i].failure())
+	}
 	for _, o := range m.outputs {
 		list = append(list, m.twinFailures(o)...)
 		if o.tally.files[stateFailed]+o.tally.files[stateMismatch]+o.tally.files[stateHeld] == 0 {
@@ -88,7 +91,7 @@ func (m *Mover) reading(o *output, gate gateState, now time.Time) pipeline.Outpu
 	}
 	if o.scan.done && !o.scan.blind {
 		r.LocalFiles, r.LocalBytes = new(t.localFiles()), new(t.localBytes())
-		r.FailedFiles, r.QuarantinedFiles = new(t.files[stateFailed]+t.files[stateMismatch]), new(int64(0))
+		r.FailedFiles, r.QuarantinedFiles = new(t.files[stateFailed]+t.files[stateMismatch]), new(m.apartOf(o))
 		if !o.newest.IsZero() {
 			r.NewestOutputAt = new(o.newest)
 		}
@@ -139,6 +142,8 @@ func (m *Mover) stateOf(o *output, gate gateState, q *pipeline.Queue) (pipeline.
 		return pipeline.OutputStopped, "the mover does not run"
 	case m.paused:
 		return pipeline.OutputPaused, "uploads are paused by the operator"
+	case o.heldBy != "":
+		return pipeline.OutputPaused, "held by action " + o.heldBy
 	case !o.active:
 		return pipeline.OutputIdle, "its stage was not started here"
 	case !o.scan.done:

@@ -54,6 +54,14 @@ func (m *Mover) remove(f *file) {
 	m.mu.Lock()
 	ok := f.proven() && f.state == stateRemoving
 	want := f.id
+	if ok && !f.out.mine() {
+		f.setState(stateKept)
+		ok = false
+	}
+	if ok {
+		f.out.removing++
+		defer m.removalEnded(f.out)
+	}
 	m.mu.Unlock()
 	if !ok {
 		return
@@ -72,6 +80,13 @@ func (m *Mover) remove(f *file) {
 		out, err = remover.Remove(f.root.dir, f.rel, want)
 	}
 	m.removed(f, out, err, placeholder)
+}
+
+func (m *Mover) removalEnded(o *output) {
+	m.mu.Lock()
+	o.removing--
+	m.mu.Unlock()
+	m.quieter(o)
 }
 
 // removed counts what came of a removal.

@@ -89,6 +89,7 @@ func (r *reserve) inUse() bool {
 // try it again.
 func (m *Mover) makeRoom(err error) bool {
 	had := m.reserve.release()
+	nudge(m.care.room)
 	m.notify(pipeline.Error, err.Error()+"; the reserve is given up, uploads and proven removals make room")
 	return had
 }

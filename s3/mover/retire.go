@@ -85,7 +85,7 @@ func (m *Mover) retire(o *output) {
 func (m *Mover) toRetire(o *output) (out []*unit) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !o.checkpoints() || !o.active || o.spec.KeepLast == 0 && o.spec.AfterUpload == spec.AfterKeep {
+	if !o.checkpoints() || !o.mine() || o.spec.KeepLast == 0 && o.spec.AfterUpload == spec.AfterKeep {
 		return nil
 	}
 	for i, u := range o.units() {
@@ -143,7 +143,7 @@ func (m *Mover) departUnit(o *output, u *unit) {
 		files = []*file{u.marker}
 	}
 	for _, f := range files {
-		if f.state == stateKept && !f.dropped && f.proven() && o.active {
+		if f.state == stateKept && !f.dropped && f.proven() && o.mine() {
 			m.depart(f)
 		}
 	}

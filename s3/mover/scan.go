@@ -335,14 +335,10 @@ func (m *Mover) vanish(f *file) {
 	if f.dropped {
 		return
 	}
-	if !f.stored && !f.odd && f.out.active {
+	if !f.stored && !f.odd && f.out.mine() {
 		m.note(pipeline.Warn, "a file of "+f.out.name+" vanished before it was stored: "+f.rel)
 	}
-	// A key that comes back before its first upload is verified has two files
-	// that would each count it.
-	f.out.renewed = f.out.renewed || f.state == stateSent || f.state == stateInFlight
-	f.dropped = true
-	f.out.drop(f)
+	m.leave(f)
 }
 
 // firstScan marks an output as known once every file of its first scan has

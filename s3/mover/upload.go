@@ -53,7 +53,7 @@ func (m *Mover) dispatch(ctx context.Context, q *queue, send func(*file)) {
 func (m *Mover) take(f *file, popped time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !f.sendAt.taken(popped) || f.dropped || f.state != stateWaiting && f.state != stateFailed || !f.out.active {
+	if !f.sendAt.taken(popped) || f.dropped || f.state != stateWaiting && f.state != stateFailed || !f.out.mine() {
 		return false
 	}
 	now := m.opt.Clock()
@@ -76,6 +76,7 @@ func (m *Mover) release(o *output) {
 	o.tally.inflight--
 	m.mu.Unlock()
 	m.gate.release()
+	m.quieter(o)
 	nudge(m.wakeVerify)
 }
 

@@ -62,6 +62,7 @@ type world struct {
 	// object is what the store really holds; nil: server's word.
 	object func(key string) ([]byte, bool)
 	clock  func() time.Time
+	boot   func() (string, time.Duration)
 	stages string
 	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 	creds  aws.CredentialsProvider
@@ -135,7 +136,7 @@ func (w *world) start(active ...string) {
 	}
 	m, err := mover.New(mover.Options{
 		Spec: w.spec, Store: w.client(), Verifier: w.client(), Ledger: l,
-		StateDir: w.spec.StateDir, Hook: w.hook, Hurry: w.hurry, Clock: w.clock,
+		StateDir: w.spec.StateDir, Hook: w.hook, Hurry: w.hurry, Clock: w.clock, Boot: w.boot,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -248,10 +249,12 @@ func (w *world) unrecord(rel string) {
 
 func (w *world) lyingAside(rel string) bool {
 	found := false
-	_ = filepath.WalkDir(filepath.Join(w.spec.StateDir, "aside"), func(path string, _ fs.DirEntry, err error) error {
-		found = found || err == nil && strings.HasSuffix(path, "/"+strings.TrimPrefix(rel, "out/"))
-		return nil
-	})
+	for _, dir := range []string{"aside", "trash", "quarantine"} {
+		_ = filepath.WalkDir(filepath.Join(w.spec.StateDir, dir), func(path string, _ fs.DirEntry, err error) error {
+			found = found || err == nil && strings.HasSuffix(path, "/"+strings.TrimPrefix(rel, "out/"))
+			return nil
+		})
+	}
 	return found
 }
 
