@@ -66,8 +66,8 @@ func (d *decision) reap() error {
 	}
 	d.strangers()
 	for _, s := range d.facts.Strangers {
-		if s.Run != d.sp.Deck+"/"+d.sp.Run {
-			d.block("pid %d does not carry this deck's run id: pipedeck ends nobody else's processes", s.PID)
+		if !s.Ours {
+			d.block("pid %d does not carry this deck's mark: pipedeck ends nobody else's processes", s.PID)
 		}
 	}
 	d.plan.Undo = Undo{Reason: new("a kill cannot be taken back")}

@@ -107,6 +107,7 @@ type Stranger struct {
 	GPUMem     int64     `json:"gpu_mem"`  // bytes over all GPUs; -1 unknown
 	GPUs       []string  `json:"gpus"`     // UUIDs on which it holds memory
 	Children   int       `json:"children"` // living descendants
+	Set        []int     `json:"set"`      // their pids and its own
 }
 
 // Scope says whom a signal is for.

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -30,6 +31,13 @@ type GPUEvidence struct {
 	UUID          string
 	BaselineBytes *int64 // nil: not known
 	Reads         []GPUReading
+}
+
+// EndedBetween says that somebody of the launch was seen by the first look and
+// nobody by the second: two more looks may prove what these do not.
+func (l LaunchEvidence) EndedBetween() bool {
+	lives := func(p Process) bool { return !isGone(p) }
+	return slices.ContainsFunc(l.First.Members, lives) && !slices.ContainsFunc(l.Second.Members, lives)
 }
 
 // GPUCheckPrefix begins the name of every check on GPU memory: the driver may

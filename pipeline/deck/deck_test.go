@@ -199,6 +199,22 @@ func TestStopIsNotDoneWhileAProcessLives(t *testing.T) {
 	})
 }
 
+func TestStopLooksAgainWhereSomebodyDiedDuringTheCheck(t *testing.T) {
+	t.Parallel()
+	for late, want := range map[int]pipeline.Verdict{1: pipeline.Verified, 2: pipeline.ActionFailed} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "count: 1", 0)
+			w.host.onSig = func(l *pipeline.LaunchSeen, _ string, _ pipeline.Scope) { w.host.exit(l, 0); w.host.late = late }
+			d, end := w.agent(t)
+			defer end()
+			do(t, d, pipeline.VerbStart, "extract")
+			if a := do(t, d, pipeline.VerbStop, "extract"); a.Result != want {
+				t.Errorf("alive at %d looks: %s, %v", late, a.Result, a.Reason)
+			}
+		})
+	}
+}
+
 func TestStopWaitsForTheGPUMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -26,6 +26,7 @@ type fakeHost struct {
 	onStart func(*pipeline.LaunchSeen)
 	onSig   func(l *pipeline.LaunchSeen, sig string, to pipeline.Scope)
 	refuse  error
+	late    int // how many more looks find somebody whom Observe has missed
 }
 
 func (h *fakeHost) Start(_ context.Context, req pipeline.Launch) error {
@@ -69,7 +70,8 @@ func (h *fakeHost) Inspect(_ context.Context, launch string) (pipeline.ProcessSe
 	defer h.mu.Unlock()
 	l := h.procs[launch]
 	set := pipeline.ProcessSet{At: h.now(), Exit: l.Exit}
-	if l.State == pipeline.ProcRunning {
+	if l.State == pipeline.ProcRunning || h.late > 0 {
+		h.late--
 		set.Members = append(set.Members, pipeline.Process{PID: l.PID, State: "S", Threads: 1, By: "leader"})
 	}
 	return set, nil

@@ -169,7 +169,8 @@ func TestStartComparesWithTheRecordOfTheRun(t *testing.T) {
 		"the same":         {func(c *fakeCustody) { c.record = &pipeline.StageRecord{Deck: "d", Inputs: "same", Command: "cmd"} }, nil, "", ""},
 		"another deck": {
 			func(c *fakeCustody) { c.record = &pipeline.StageRecord{Deck: "other", Inputs: "same", Command: "cmd"} },
-			[]string{"inputs"}, pipeline.ProblemRefused, `belongs to deck "other"`,
+			[]string{"inputs"},
+			pipeline.ProblemRefused, `belongs to deck "other"`,
 		},
 		"other inputs": {
 			func(c *fakeCustody) { c.record = &pipeline.StageRecord{Deck: "d", Inputs: "old", Command: "cmd"} },
@@ -177,11 +178,13 @@ func TestStartComparesWithTheRecordOfTheRun(t *testing.T) {
 		},
 		"other inputs, accepted": {
 			func(c *fakeCustody) { c.record = &pipeline.StageRecord{Deck: "d", Inputs: "old", Command: "cmd"} },
-			[]string{"inputs"}, "", "",
+			[]string{"inputs"},
+			"", "",
 		},
 		"other command, inputs accepted": {
 			func(c *fakeCustody) { c.record = &pipeline.StageRecord{Deck: "d", Inputs: "old", Command: "old"} },
-			[]string{"inputs"}, pipeline.ProblemRefused, "command of \"extract\" changed",
+			[]string{"inputs"},
+			pipeline.ProblemRefused, "command of \"extract\" changed",
 		},
 		"unreadable, and the run is known": {func(c *fakeCustody) { c.recordErr = errors.New("503") }, nil, "", ""},
 		"unreadable on a new node": {

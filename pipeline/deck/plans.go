@@ -91,7 +91,7 @@ func (d *Deck) facts(ctx context.Context, snap pipeline.Snapshot, in pipeline.In
 		}
 	}
 	if need.Strangers {
-		if f.Strangers, err = d.p.Adopter.Strangers(bounded, in.PIDs); err != nil {
+		if f.Strangers, err = d.Strangers(bounded, in.PIDs); err != nil {
 			return f, err
 		}
 	}
@@ -192,7 +192,35 @@ func (d *Deck) PlanFiles(_ context.Context, plan string, offset, limit int) (pip
 
 // Strangers lists processes that could be adopted or reaped.
 func (d *Deck) Strangers(ctx context.Context, pids []int) ([]pipeline.Stranger, error) {
-	return d.p.Adopter.Strangers(ctx, pids)
+	found, err := d.p.Adopter.Strangers(ctx, pids)
+	if err != nil {
+		return nil, err
+	}
+	gpus := d.gpus()
+	if len(pids) == 0 {
+		holders := slices.DeleteFunc(pipeline.GPUHolders(gpus), func(pid int) bool {
+			return slices.ContainsFunc(found, func(s pipeline.Stranger) bool { return s.PID == pid || slices.Contains(s.Set, pid) })
+		})
+		if len(holders) > 0 {
+			more, err := d.p.Adopter.Strangers(ctx, holders)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, more...)
+		}
+	}
+	return pipeline.JoinGPUs(found, gpus), nil
+}
+
+// gpus is what the last reading told of the node's GPUs.
+func (d *Deck) gpus() []pipeline.GPUSnapshot {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []pipeline.GPUSnapshot
+	for _, n := range d.world.Snapshot(d.p.Now()).Nodes {
+		out = append(out, n.GPUs...)
+	}
+	return out
 }
 
 var errNoList = errors.New("the list of the plan's files cannot be read, so nothing was moved")

@@ -68,13 +68,16 @@ func (d *Deck) adoptProcesses(ctx context.Context, j engine.Job) engine.Outcome 
 		return failed("the spec has no stage %q", name)
 	}
 	pids := j.Plan.Intent.PIDs
-	found, err := d.p.Adopter.Strangers(ctx, pids)
+	found, err := d.Strangers(ctx, pids)
 	if err != nil {
 		return asReason(err)
 	}
 	world := len(pids)
 	if placed, err := d.place(ctx, st); err == nil {
 		world = max(world, len(placed))
+	}
+	if err := d.noteAdopted(found); err != nil {
+		return failed("%v", err)
 	}
 	for rank, pid := range pids {
 		if out := d.adoptOne(ctx, st, rank, world, pid, found); out != nil {
@@ -89,6 +92,15 @@ func (d *Deck) adoptProcesses(ctx context.Context, j engine.Job) engine.Outcome 
 	}
 	d.nudge()
 	return d.awaitStarted(ctx, st, ranksTo(len(pids)), j.Step, j.Report)
+}
+
+// noteAdopted records what the GPUs of processes to be adopted hold besides
+// them: nobody looked before they were started.
+func (d *Deck) noteAdopted(found []pipeline.Stranger) error {
+	if base := pipeline.BaselinesWithout(found, d.gpus()); len(base) > 0 {
+		return d.wants.setBaseline(base)
+	}
+	return nil
 }
 
 func ranksTo(n int) []int {
@@ -129,14 +141,9 @@ func (d *Deck) adoptOne(ctx context.Context, st *spec.Stage, rank, world, pid in
 
 func (d *Deck) refsOf(s pipeline.Stranger) []pipeline.GPURef {
 	var out []pipeline.GPURef
-	d.mu.Lock()
-	snap := d.world.Snapshot(d.p.Now())
-	d.mu.Unlock()
-	for _, n := range snap.Nodes {
-		for _, g := range n.GPUs {
-			if slices.Contains(s.GPUs, g.UUID) {
-				out = append(out, pipeline.GPURef{Index: g.Index, UUID: g.UUID})
-			}
+	for _, g := range d.gpus() {
+		if slices.Contains(s.GPUs, g.UUID) {
+			out = append(out, pipeline.GPURef{Index: g.Index, UUID: g.UUID})
 		}
 	}
 	return out

@@ -176,10 +176,11 @@ func (d *Deck) proveStopped(ctx context.Context, stop stopping) engine.Outcome {
 			return unknown("cannot look at what is left: %v", err)
 		}
 		verdict, checks := pipeline.JudgeStop(ev)
-		if verdict == pipeline.Verified || !d.p.Now().Before(end) || !memoryOutstanding(checks) {
+		again := memoryOutstanding(checks) || slices.ContainsFunc(ev.Launches, pipeline.LaunchEvidence.EndedBetween)
+		if verdict == pipeline.Verified || !d.p.Now().Before(end) || !again {
 			return engine.Outcome{Result: verdict, Text: stopText(verdict, checks, len(stop.ranks)), Checks: checks}
 		}
-		stop.report("processes are gone; waiting for the GPU memory")
+		stop.report("the processes are gone; looking until that is proven")
 		if err := pause(ctx, 2*proofGap); err != nil {
 			return unknown("interrupted")
 		}

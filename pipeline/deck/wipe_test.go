@@ -152,15 +152,18 @@ func TestRacesBetweenPlanAndApply(t *testing.T) {
 	}{
 		"a file appears": {
 			func(w *world) { w.custody.put(states, "new", 99, pipeline.ClassMissing) },
-			[]string{"new"}, pipeline.Verified, "",
+			[]string{"new"},
+			pipeline.Verified, "",
 		},
 		"a file changes": {
 			func(w *world) { w.custody.put(states, "d", 98, pipeline.ClassMissing) },
-			[]string{"d"}, pipeline.Verified, "",
+			[]string{"d"},
+			pipeline.Verified, "",
 		},
 		"a proven file is replaced": {
 			func(w *world) { w.custody.put(states, "a", 97, pipeline.ClassMissing) },
-			[]string{"a"}, pipeline.Verified, "",
+			[]string{"a"},
+			pipeline.Verified, "",
 		},
 		"a file vanishes": {
 			func(w *world) { delete(w.custody.files[states], "d") },
@@ -172,7 +175,8 @@ func TestRacesBetweenPlanAndApply(t *testing.T) {
 		},
 		"an object is deleted behind our back": {
 			func(w *world) { w.custody.put(states, "a", 1, pipeline.ClassMissing) },
-			[]string{"a", "b", "c", "d", "e", "f"}, pipeline.ActionFailed, "nothing was moved",
+			[]string{"a", "b", "c", "d", "e", "f"},
+			pipeline.ActionFailed, "nothing was moved",
 		},
 		"the store goes away": {
 			func(w *world) {
@@ -180,7 +184,8 @@ func TestRacesBetweenPlanAndApply(t *testing.T) {
 					w.custody.put(states, n, uint64(i+1), pipeline.ClassUnknown)
 				}
 			},
-			[]string{"a", "b", "c", "d", "e", "f"}, pipeline.ActionFailed, "3 files that the plan counted as proven",
+			[]string{"a", "b", "c", "d", "e", "f"},
+			pipeline.ActionFailed, "3 files that the plan counted as proven",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -184,7 +184,7 @@ func (h *Host) stranger(t *table, s procStat) (pipeline.Stranger, bool) {
 	}
 	who := pipeline.Stranger{
 		PID: s.PID, StartTicks: s.Ticks, StartedAt: startedAt(s), User: h.owner(s.PID),
-		GPUMem: -1, GPUs: []string{}, Argv: []string{},
+		Argv: []string{},
 	}
 	if tags, err := h.fs.tags(s.PID); err == nil {
 		who.Run = pipeline.Clean(tags.run)
@@ -200,11 +200,15 @@ func (h *Host) stranger(t *table, s procStat) (pipeline.Stranger, bool) {
 	}
 	below := make(map[int]string)
 	t.descend(s, below)
+	who.Set = []int{s.PID}
 	for pid := range below {
 		if !t.procs[pid].dead() {
-			who.Children++
+			who.Set = append(who.Set, pid)
 		}
 	}
+	slices.Sort(who.Set)
+	who.Children = len(who.Set) - 1
+	who.GPUs, who.GPUMem = h.fs.gpusOf(who.Set)
 	// What was read must be of the process that it is said to be of.
 	again, err := h.fs.stat(s.PID)
 	return who, err == nil && again.is(identity{PID: s.PID, Ticks: s.Ticks})

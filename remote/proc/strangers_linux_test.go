@@ -90,7 +90,7 @@ func TestStrangersAreDescribed(t *testing.T) {
 	got := one(t, h, id.PID)
 	if got.PID != id.PID || got.StartTicks != id.Ticks || !slices.Equal(got.Argv, []string{"cat", "/dev/ptmx", "6␛0"}) ||
 		got.User != h.owner(os.Getpid()) || got.Dir != d.root || got.Run != "d/␛r1" || got.Ours ||
-		got.Children != 1 || got.GPUMem != -1 || len(got.GPUs) != 0 {
+		got.Children != 1 || got.GPUMem != 0 || len(got.GPUs) != 0 {
 		t.Errorf("described as %+v", got)
 	}
 	if age := time.Since(got.StartedAt); age < -time.Second || age > time.Hour {
