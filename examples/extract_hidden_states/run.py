@@ -138,11 +138,16 @@ def cpu_seconds(pid):
 
 
 def children(pid):
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as f:
-            return [int(c) for c in f.read().split()]
-    except OSError:
-        return []
+    out = []
+    for path in glob.glob(f"/proc/{pid}/task/*/children"):
+        with open(path) as f:
+            out += [int(c) for c in f.read().split()]
+    return out
+
+
+def is_helper(pid):
+    with open(f"/proc/{pid}/cmdline", "rb") as f:
+        return b"pipedeck-gpu" in f.read()
 
 
 class Helper:
@@ -420,7 +425,7 @@ def part_reference(run):
             last = os.stat(path).st_mtime
             if int(re.search(r"\d+", name).group()) >= keep:
                 os.unlink(path)
-        if run.gpu and h is None and len(run.hashes) > 300:
+        if run.gpu and h is None and len(run.hashes) > 20:
             h = Helper(run)
             h.ask()
             time.sleep(0.3)
@@ -428,7 +433,7 @@ def part_reference(run):
             run.record("apps.csv", run.call("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", "--format=csv,noheader,nounits")[1])
             run.note("reference", processes=h.ask()["gpus"][0]["processes"], pid=p.pid, activity=h.ask()["gpus"][0]["more"]["activity"])
             h.close()
-        if ended:
+        if ended and len(run.hashes) >= len(glob.glob(os.path.join(out, "hs_*.safetensors"))):
             break
         time.sleep(0.02)
     with open(os.path.join(run.dir, "reference.json")) as f:
@@ -534,7 +539,10 @@ def part_pipeline(run):
         wait("the restarted worker lives", lambda: worker()["pid"] not in (None, before), 60)
         console.screen("console-restarted")
         run.note("pipeline", restarted_at={"done": d.stage()["done"], "verified": verified()})
+    wait("all are done", lambda: (d.stage()["done"] or 0) >= n, 240)
+    made = time.monotonic()
     wait("all are verified", lambda: verified() >= n and (d.stage()["outputs"][0]["local_files"] or 0) == 0, 240)
+    run.note("pipeline", proven_and_removed_seconds_after_the_last_output=round(time.monotonic() - made, 1))
     st = d.stage()
     run.note("pipeline", seconds=round(time.monotonic() - begin, 1), stage=st["state"], done=st["done"], skipped=st["skipped"], restarts=st["workers"][0]["restarts"])
     if console:
@@ -599,7 +607,7 @@ def part_kill(run):
     watcher = threading.Thread(target=lambda: seen.extend(when_free(h, base + 256 * MIB, 30)))
     watcher.start()
     begin = time.time()
-    code, out, errs = d.kill("trouble/0")
+    code, out, errs = d.kill("trouble")
     ended = time.time()
     watcher.join()
     run.record("kill.txt", out + errs)
@@ -632,7 +640,7 @@ def part_fork(run):
         os.kill(shim, signal.SIGKILL)
         time.sleep(0.5)
     begin = time.time()
-    code, out, errs = d.kill("trouble/0", timeout=150)
+    code, out, errs = d.kill("trouble", timeout=150)
     run.record("fork.txt", out + errs)
     left = used(h.ask())
     run.note("fork", worker=worker, orphan=orphan, exit=code, seconds=round(time.time() - begin, 1), still_held=left, said=errs.strip()[-1200:])
@@ -687,11 +695,16 @@ def part_healthy(run):
     small = os.path.join(run.dir, "slow.jsonl")
     run.call(sys.executable, os.path.join(HERE, "make_samples.py"), "--out", small, "--count", "4000", "--length", "16-64")
     d = Deck(run, "healthy", spec(run, "healthy", extract_stage(run, small, 4000, more=["--batch", "2", "--pause", "0.5"], stall="10s")))
-    d.must("start", "extract")
     d.watch()
+    agent = wait("an agent", d.agent_pid, 30)
+    time.sleep(2)
+    before = cpu_seconds(agent) + sum(cpu_seconds(c) for c in children(agent) if is_helper(c))
+    time.sleep(15)
+    idle = cpu_seconds(agent) + sum(cpu_seconds(c) for c in children(agent) if is_helper(c)) - before
+    run.note("healthy", idle_agent_with_helper_cpu_percent=round(100 * idle / 15, 2))
+    d.must("start", "extract")
     wait("the worker runs", lambda: d.stage() and d.stage()["workers"][0]["state"] == "running", 120)
-    agent = d.agent_pid()
-    helpers = [c for c in children(agent) if b"pipedeck-gpu" in open(f"/proc/{c}/cmdline", "rb").read()]
+    helpers = [c for c in children(agent) if is_helper(c)]
     before, helper = cpu_seconds(agent), sum(map(cpu_seconds, helpers))
     begin = time.monotonic()
     d.snaps.clear()
@@ -704,7 +717,7 @@ def part_healthy(run):
 
 def part_two(run):
     """Two GPUs: both are used; one worker is killed, the other one does not notice."""
-    d = Deck(run, "two", spec(run, "two", extract_stage(run, run.samples, run.a.samples + 3)))
+    d = Deck(run, "two", spec(run, "two", extract_stage(run, run.samples, run.a.samples + 3, more=["--pause", "0.3"], stall="10s")))
     d.must("start", "extract")
     d.watch()
     wait("all workers run", lambda: d.stage() and len(d.stage()["workers"]) > 1 and all(w["state"] == "running" for w in d.stage()["workers"]), 120)

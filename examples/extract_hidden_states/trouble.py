@@ -85,8 +85,6 @@ def spin():
         torch.cuda.synchronize()
 
 
-
-
 def wait():
     kept = some_outputs()
     lock = threading.Lock()
