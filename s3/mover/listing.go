@@ -17,22 +17,24 @@ import (
 const heads = 16
 
 // check asks the store for items, sorted by key, by listing where the endpoint
-// can start at a key. Items it could not ask for stay unchecked.
-func (m *Mover) check(ctx context.Context, o *output, items []*item) {
+// can start at a key. Items it could not ask for stay unchecked; the error says
+// why.
+func (m *Mover) check(ctx context.Context, o *output, items []*item) error {
 	p, err := m.profile(ctx)
 	if err != nil {
-		return
+		return err
 	}
 	for _, it := range items {
 		it.checked, it.found, it.like = false, nil, different
 	}
 	if !p.ListStartAfter {
 		m.checkEach(ctx, items)
-		return
+		return nil
 	}
 	err = m.checkByList(ctx, p, m.listPrefix(o), items)
 	m.gate.report(err)
 	m.resolve(ctx, items)
+	return err
 }
 
 // checkByList notes for each item what the listing says of its key.

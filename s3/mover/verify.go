@@ -2,6 +2,7 @@ package mover
 
 import (
 	"context"
+	"fmt"
 	"sort"
 	"time"
 
@@ -136,10 +137,10 @@ func (m *Mover) items(files []*file) []*item {
 // listing denies is listed again at once.
 func (m *Mover) verify(ctx context.Context, o *output, files []*file) []*item {
 	items := m.items(files)
-	m.check(ctx, o, items)
+	_ = m.check(ctx, o, items) // what it could not ask for is left
 	proven, left := split(items)
 	if len(left) > 0 {
-		m.check(ctx, o, left)
+		_ = m.check(ctx, o, left)
 		again, rest := split(left)
 		proven, left = append(proven, again...), rest
 	}
@@ -150,14 +151,18 @@ func (m *Mover) verify(ctx context.Context, o *output, files []*file) []*item {
 // verifyLate asks again, later and later, and at last for each key by itself.
 func (m *Mover) verifyLate(ctx context.Context, o *output, left []*item) {
 	wait := m.pause(relistFirst)
+	var lie error
 	for n := 0; len(left) > 0; n++ {
 		if sleep(ctx, wait) != nil {
 			return
 		}
 		wait = min(wait*2, m.pause(maxBackoff))
 		if n < relists {
-			m.check(ctx, o, left)
+			lie = m.check(ctx, o, left)
 		} else {
+			if n == relists && lie != nil && ctx.Err() == nil {
+				m.notify(pipeline.Warn, fmt.Sprintf("%s: each object is asked for by itself, since no listing can be used: %v", o.name, lie))
+			}
 			m.checkEach(ctx, left)
 		}
 		proven, rest := split(left)
