@@ -43,7 +43,7 @@ func (m *removal) moved(root string, gone Outcome) (Outcome, error) {
 		}
 		out := m.checkAside()
 		if out.Status == "" {
-			return Outcome{Status: StatusMoved, Aside: m.place}, nil
+			return Outcome{Status: StatusMoved, Aside: m.place, After: m.after()}, nil
 		}
 		return m.returned(root, out), nil
 	}

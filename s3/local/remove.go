@@ -30,7 +30,10 @@ const (
 type Outcome struct {
 	Status Status
 	Reason string // empty for a plain StatusRemoved or StatusRestored
-	Aside  string // for StatusKept: where it lies
+	Aside  string // for StatusKept and StatusMoved: where it lies
+	// After is what a file with other names is now, that was moved or removed
+	// by one of them: ctime has changed, by this.
+	After *Identity
 }
 
 // Points at which a Remover calls its Hook, in this order.
@@ -115,6 +118,7 @@ type removal struct {
 	shelf             int   // where it lies aside
 	file              *File // as opened at its place
 	place             string
+	links             uint32    // names that it had at first
 	stand             *Identity // of the placeholder that took its place
 }
 
@@ -146,7 +150,7 @@ func (r *Remover) take(root, rel string, want Identity, how manner) (Outcome, er
 	}
 	r.at(PointChecked)
 	if how == asMove {
-		return Outcome{Status: StatusMoved, Aside: m.place}, nil
+		return Outcome{Status: StatusMoved, Aside: m.place, After: m.after()}, nil
 	}
 	if placeholder && m.stand == nil {
 		if err := m.standIn(m.dir); err != nil {
@@ -157,7 +161,19 @@ func (r *Remover) take(root, rel string, want Identity, how manner) (Outcome, er
 		return m.back(Outcome{Status: StatusDenied, Reason: err.Error()}), nil
 	}
 	r.at(PointGone)
-	return Outcome{Status: StatusRemoved}, nil
+	return Outcome{Status: StatusRemoved, After: m.after()}, nil
+}
+
+// after is for files with other names, which Links allows.
+func (m *removal) after() *Identity {
+	if !m.r.Links {
+		return nil
+	}
+	e, err := m.file.Entry()
+	if err != nil || e.Nlink < 1 || e.Nlink == 1 && m.links < 2 {
+		return nil
+	}
+	return &e.ID
 }
 
 // open finds the file at its place and the aside folder of its root.
@@ -201,6 +217,7 @@ func outcomeOf(err error) (Outcome, error) {
 // empty status is a pass.
 func (m *removal) check(must Identity) Outcome {
 	e, err := m.file.Entry()
+	m.links = max(m.links, e.Nlink)
 	switch {
 	case err != nil:
 		return Outcome{Status: StatusDenied, Reason: err.Error()}

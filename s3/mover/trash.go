@@ -47,6 +47,16 @@ type transfer struct {
 
 	mu     sync.Mutex
 	report pipeline.MoveReport
+	// linked is what files with several names became by this transfer; again
+	// are names of files that had changed, perhaps so.
+	linked map[[2]uint64]local.Identity
+	again  []name
+	last   bool
+}
+
+type name struct {
+	lot   *lot
+	entry *local.BinEntry
 }
 
 // lot is the files of one root and where they go.
@@ -63,7 +73,7 @@ type lot struct {
 }
 
 func (m *Mover) newTransfer(ctx context.Context, action string, kind local.BinKind, progress pipeline.Progress, files int) *transfer {
-	return &transfer{m: m, ctx: ctx, action: action, kind: kind, count: newCounter(progress, int64(files)), roots: map[string]*lot{}}
+	return &transfer{m: m, ctx: ctx, action: action, kind: kind, count: newCounter(progress, int64(files)), roots: map[string]*lot{}, linked: map[[2]uint64]local.Identity{}}
 }
 
 func (t *transfer) add(root string, e local.BinEntry) {
@@ -87,6 +97,7 @@ func (t *transfer) run() (pipeline.MoveReport, error) {
 	for _, l := range t.order {
 		t.move(l)
 	}
+	t.moveLinked()
 	t.tidy()
 	if err := t.ctx.Err(); err != nil {
 		return t.report, err
@@ -233,6 +244,14 @@ func (t *transfer) take(l *lot, e *local.BinEntry) {
 	full := filepath.Join(l.root, e.Path)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	inode := [2]uint64{e.ID.Dev, e.ID.Ino}
+	if out.After != nil {
+		t.linked[inode] = *out.After
+	}
+	if err == nil && out.Status == local.StatusChanged && !t.last {
+		t.again = append(t.again, name{l, e})
+		return
+	}
 	switch {
 	case isGone(err) || err == nil && out.Status == local.StatusVanished:
 		t.report.Gone++
@@ -257,6 +276,20 @@ func (t *transfer) take(l *lot, e *local.BinEntry) {
 		l.dirs[dir] = true
 	}
 	t.m.gone(l, e)
+}
+
+// moveLinked moves further names of files of which one was moved already: that
+// changed their ctime, to a value that is known.
+func (t *transfer) moveLinked() {
+	t.last = true
+	for _, a := range t.again {
+		e := *a.entry
+		want := t.linked[[2]uint64{e.ID.Dev, e.ID.Ino}]
+		if want.SameIgnoringCTime(e.ID) {
+			e.ID = want
+		}
+		t.take(a.lot, &e)
+	}
 }
 
 func (t *transfer) attempt(l *lot, e *local.BinEntry) (local.Outcome, error) {

@@ -249,8 +249,9 @@ func (w *world) unrecord(rel string) {
 
 func (w *world) lyingAside(rel string) bool {
 	found := false
-	for _, dir := range []string{"aside", "trash", "quarantine"} {
-		_ = filepath.WalkDir(filepath.Join(w.spec.StateDir, dir), func(path string, _ fs.DirEntry, err error) error {
+	state := w.spec.StateDir
+	for _, dir := range []string{state + "/aside", state + "/trash", state + "/quarantine", w.path("out/.pipedeck-aside")} {
+		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			found = found || err == nil && strings.HasSuffix(path, "/"+strings.TrimPrefix(rel, "out/"))
 			return nil
 		})
