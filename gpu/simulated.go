@@ -94,7 +94,9 @@ func (s *Simulated) one(index int) pipeline.GPUSnapshot {
 		Processes: []pipeline.GPUProcess{},
 	}
 	if l.PID > 0 {
-		g.Processes = append(g.Processes, pipeline.GPUProcess{PID: l.PID, MemBytes: &l.MemBytes})
+		p := pipeline.GPUProcess{PID: l.PID, MemBytes: &l.MemBytes}
+		processNames{}.name(filepath.Join("/proc", strconv.Itoa(l.PID)), &p)
+		g.Processes = append(g.Processes, p)
 	}
 	return g
 }

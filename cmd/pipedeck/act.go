@@ -120,7 +120,7 @@ func (a *app) apply(ctx context.Context, c *client.Client, plan, confirm string,
 			return err
 		}
 	}
-	if err := a.withLog(ctx, c, a.outcome(act), act.Target); err != nil {
+	if err := a.withLog(ctx, c, a.outcome(act), act); err != nil {
 		return err
 	}
 	if wait {
@@ -165,16 +165,17 @@ func afterOutcome(act pipeline.Action) error {
 }
 
 // withLog adds to a failure where the worker that ended tells why.
-func (a *app) withLog(ctx context.Context, c *client.Client, failure error, target string) error {
+func (a *app) withLog(ctx context.Context, c *client.Client, failure error, act pipeline.Action) error {
 	var p *pipeline.Problem
-	if !errors.As(failure, &p) || p.Hint != "" {
+	starts := act.Verb == pipeline.VerbStart || act.Verb == pipeline.VerbRestart || act.Verb == pipeline.VerbPivot
+	if !errors.As(failure, &p) || p.Hint != "" || !starts {
 		return failure
 	}
 	snap, err := c.Snapshot(ctx)
 	if err != nil {
 		return failure
 	}
-	stage, _, _ := strings.Cut(target, "/")
+	stage, _, _ := strings.Cut(act.Target, "/")
 	for _, n := range snap.Nodes {
 		for _, st := range n.Stages {
 			for _, w := range st.Workers {
