@@ -21,6 +21,19 @@ build: ## the static binary, bin/pipedeck
 gpu: ## bin/pipedeck-gpu, which reads NVML: needs gcc and glibc
 	CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" $(GO) build -trimpath -ldflags '-s -w -extldflags=-Wl,-z,lazy' -o $(BIN)/pipedeck-gpu ./cmd/pipedeck-gpu
 
+VERSION ?=
+dist: ## what nodes get: dist/pipedeck-linux-{amd64,arm64}, and pipedeck-gpu where a C compiler for it is at hand
+	@for arch in amd64 arm64; do \
+	  echo "dist/pipedeck-linux-$$arch"; \
+	  CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -ldflags '-s -w $(if $(VERSION),-X main.version=$(VERSION))' \
+	    -o dist/pipedeck-linux-$$arch ./cmd/pipedeck || exit 1; \
+	  case $$arch in amd64) cc=x86_64-linux-gnu-gcc;; arm64) cc=aarch64-linux-gnu-gcc;; esac; \
+	  command -v $$cc >/dev/null || { echo "without $$cc no dist/pipedeck-gpu-linux-$$arch: nodes use nvidia-smi"; continue; }; \
+	  echo "dist/pipedeck-gpu-linux-$$arch"; \
+	  CGO_ENABLED=1 CC=$$cc GOOS=linux GOARCH=$$arch CGO_CFLAGS="-O2 -Wno-deprecated-declarations" \
+	    $(GO) build -trimpath -ldflags '-s -w -extldflags=-Wl,-z,lazy' -o dist/pipedeck-gpu-linux-$$arch ./cmd/pipedeck-gpu || exit 1; \
+	done
+
 demo: build ## everything embedded, in this terminal
 	$(BIN)/pipedeck demo
 

@@ -24,19 +24,20 @@ func TestE2ESSH(t *testing.T) {
 		t.Skip("end to end: minutes")
 	}
 	bin := buildStatic(t, "")
+	t.Run("upgrade", func(t *testing.T) { testUpgrade(t, bin) })
 	t.Run("first contact", func(t *testing.T) { testFirstContact(t, bin) })
 	t.Run("matrix", func(t *testing.T) { testMatrix(t, bin) })
 }
 
 // buildStatic builds what a node gets; ver is its version, the source's if empty.
-func buildStatic(t *testing.T, ver string) string {
+func buildStatic(t *testing.T, ver string, tags ...string) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "pipedeck")
 	flags := "-s -w"
 	if ver != "" {
 		flags += " -X main.version=" + ver
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", flags, "-o", bin, ".")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", strings.Join(tags, ","), "-ldflags", flags, "-o", bin, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("cannot build: %v\n%s", err, out)
@@ -173,10 +174,7 @@ func (d *farDeck) noSecret(t *testing.T) {
 // before any console was there.
 func (d *farDeck) keeperRemembers(t *testing.T) {
 	t.Helper()
-	var h wire.Hello
-	if err := json.Unmarshal([]byte(d.must(t, "agent", "status", "--json")), &h); err != nil {
-		t.Fatal(err)
-	}
+	h := d.hello(t)
 	if h.Credentials == nil || h.Credentials.ID == "" {
 		t.Fatalf("nothing was forwarded: %+v", h)
 	}
@@ -194,11 +192,7 @@ func (d *farDeck) keeperRemembers(t *testing.T) {
 			t.Fatal("the next agent uploads nothing")
 		}
 	}
-	var next wire.Hello
-	if err := json.Unmarshal([]byte(d.must(t, "agent", "status", "--json")), &next); err != nil {
-		t.Fatal(err)
-	}
-	if next.PID == h.PID || next.KeeperPID != h.KeeperPID {
+	if next := d.hello(t); next.PID == h.PID || next.KeeperPID != h.KeeperPID {
 		t.Errorf("agent %d of keeper %d came after %d of %d", next.PID, next.KeeperPID, h.PID, h.KeeperPID)
 	}
 }
@@ -223,6 +217,72 @@ func (d *farDeck) undeploys(t *testing.T) {
 	if _, _, code := d.run(t, "agent", "status"); code != exitUnknown {
 		t.Errorf("status after undeploy ends with %d", code)
 	}
+}
+
+func (d *farDeck) hello(t *testing.T) wire.Hello {
+	t.Helper()
+	var h wire.Hello
+	if err := json.Unmarshal([]byte(d.must(t, "agent", "status", "--json")), &h); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// testUpgrade replaces the agent under living workers, and fails to.
+func testUpgrade(t *testing.T, bin string) {
+	d := newFarDeck(t, bin, sshtest.Options{})
+	d.must(t, "start", "extract")
+	workers := func() string {
+		var pids []string
+		for _, l := range recordedLaunches(filepath.Join(d.work, ".pipedeck")) {
+			if !l.Worker.alive() || !l.Shim.alive() {
+				t.Errorf("a worker ended: %+v", l)
+			}
+			pids = append(pids, fmt.Sprintf("%+v", l))
+		}
+		return strings.Join(pids, " ")
+	}
+	before, first := workers(), d.hello(t)
+	same := func(when string) {
+		t.Helper()
+		if now := workers(); now != before {
+			t.Errorf("%s the workers are %s, before %s", when, now, before)
+		}
+	}
+	deploy := func(with string, code int, args []string, says ...string) wire.Hello {
+		t.Helper()
+		d.bin = with
+		_, errs, got := d.run(t, append([]string{"agent", "deploy"}, args...)...)
+		if got != code {
+			t.Fatalf("deploy %q ends with %d: %s", args, got, errs)
+		}
+		for _, want := range says {
+			if !strings.Contains(errs, want) {
+				t.Errorf("no %q in %s", want, errs)
+			}
+		}
+		same("after " + errs)
+		return d.hello(t)
+	}
+	newer := buildStatic(t, "0.2.0")
+	h := deploy(newer, exitOK, nil, "agent 0.2.0 took the place of "+version)
+	if h.Version != "0.2.0" || h.Instance == first.Instance || h.Credentials == nil || h.Credentials.ID == "" {
+		t.Errorf("%+v", h)
+	}
+	if again := deploy(bin, exitRefused, nil, "cannot upgrade the agent: it is 0.2.0"); again.Instance != h.Instance {
+		t.Error("a refused upgrade restarted the agent")
+	}
+	if _, errs, _ := d.run(t, "--json"); !strings.Contains(errs, "is version 0.2.0, this is "+version) {
+		t.Errorf("an older console says %s", errs)
+	}
+	broken := buildStatic(t, "0.3.0", "pipedeck_broken")
+	if back := deploy(broken, exitFailed, nil, "cannot upgrade the agent", "the old one (0.2.0) serves again"); back.Version != "0.2.0" || back.SHA256 != h.SHA256 {
+		t.Errorf("after a failed upgrade %+v answers", back)
+	}
+	if h = deploy(bin, exitOK, []string{"--downgrade"}, "agent "+version+" took the place of 0.2.0"); h.Version != version {
+		t.Errorf("%+v", h)
+	}
+	d.must(t, "stop", "extract", "--confirm", "far")
 }
 
 // hide makes programs unusable in the server's namespace.

@@ -161,7 +161,11 @@ func (w *Watcher) poll(ctx context.Context) {
 func (w *Watcher) connect(ctx context.Context) (pipeline.Deck, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
-	return w.dial(ctx)
+	deck, err := w.dial(ctx)
+	if err != nil {
+		return nil, err // deck may be a typed nil
+	}
+	return deck, nil
 }
 
 // ask makes one request.
