@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -54,4 +55,20 @@ func judgeFree(r GPUReading, uuid string, baseline map[string]int64, ours func(G
 	}
 	c.Result, c.Observed = Verified, humanBytes(used)+" in use, no process of others"
 	return c
+}
+
+// HeldByOthers says whether a living, named process that is not ours holds
+// memory on one of the GPUs: waiting for the driver would not change that.
+func HeldByOthers(r GPUReading, uuids []string, ours func(GPUProcess) bool) bool {
+	for _, g := range r.GPUs {
+		if !slices.Contains(uuids, g.UUID) {
+			continue
+		}
+		for _, p := range g.Processes {
+			if !ours(p) && p.User != nil && p.MemBytes != nil && *p.MemBytes > gpuSlack {
+				return true
+			}
+		}
+	}
+	return false
 }

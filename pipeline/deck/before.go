@@ -28,11 +28,16 @@ func (d *Deck) gpusFree(ctx context.Context, j engine.Job) engine.Outcome {
 		return asReason(err)
 	}
 	uuids := wantedGPUs(placed, ranks)
-	end := d.p.Now().Add(gpuPatience)
+	began := d.p.Now()
 	for {
 		reading := d.p.Sensor.GPUs(ctx)
-		verdict, checks := pipeline.JudgeFree(reading, uuids, d.wants.baselines(), d.isOfStage(name), d.p.Now())
-		if verdict == pipeline.Verified || verdict == pipeline.Unverified || !d.p.Now().Before(end) {
+		ours := d.isOfStage(name)
+		verdict, checks := pipeline.JudgeFree(reading, uuids, d.wants.baselines(), ours, d.p.Now())
+		limit := gpuPatience
+		if pipeline.HeldByOthers(reading, uuids, ours) {
+			limit = namedPatience
+		}
+		if verdict != pipeline.ActionFailed || d.p.Now().Sub(began) >= limit {
 			return engine.Outcome{Result: verdict, Text: freeText(verdict, checks), Checks: checks}
 		}
 		j.Report(freeText(verdict, checks))

@@ -18,6 +18,9 @@ const (
 	killPatience = 30 * time.Second // SIGKILL, repeated; D state outlasts it
 	proofGap     = 500 * time.Millisecond
 	gpuPatience  = 60 * time.Second // until the driver gave the memory back
+	// namedPatience is how long memory may be held by a process that lives, is
+	// named and is not ours: only its owner can end that.
+	namedPatience = 5 * time.Second
 )
 
 // stopping is one stop of some workers of one stage.
@@ -169,7 +172,7 @@ func (d *Deck) awaitGone(ctx context.Context, stop stopping, end time.Time, what
 // proveStopped looks afresh, twice, at the processes and the GPUs. Memory may
 // come back later than the process goes, so GPUs get some time.
 func (d *Deck) proveStopped(ctx context.Context, stop stopping) engine.Outcome {
-	end := d.p.Now().Add(gpuPatience)
+	began := d.p.Now()
 	for {
 		ev, err := d.stopEvidence(ctx, stop)
 		if err != nil {
@@ -177,7 +180,7 @@ func (d *Deck) proveStopped(ctx context.Context, stop stopping) engine.Outcome {
 		}
 		verdict, checks := pipeline.JudgeStop(ev)
 		again := memoryOutstanding(checks) || slices.ContainsFunc(ev.Launches, pipeline.LaunchEvidence.EndedBetween)
-		if verdict == pipeline.Verified || !d.p.Now().Before(end) || !again {
+		if verdict == pipeline.Verified || !again || d.p.Now().Sub(began) >= d.patience(ev.GPUs, stop.st.Name) {
 			return engine.Outcome{Result: verdict, Text: stopText(verdict, checks, len(stop.ranks)), Checks: checks}
 		}
 		stop.report("the processes are gone; looking until that is proven")
@@ -185,6 +188,16 @@ func (d *Deck) proveStopped(ctx context.Context, stop stopping) engine.Outcome {
 			return unknown("interrupted")
 		}
 	}
+}
+
+// patience is how long to wait for the memory of GPUs.
+func (d *Deck) patience(gpus []pipeline.GPUEvidence, stage string) time.Duration {
+	for _, g := range gpus {
+		if n := len(g.Reads); n > 0 && pipeline.HeldByOthers(g.Reads[n-1], []string{g.UUID}, d.isOfStage(stage)) {
+			return namedPatience
+		}
+	}
+	return gpuPatience
 }
 
 // memoryOutstanding says whether only a GPU check stands between a stop and
