@@ -70,7 +70,7 @@ var _ pipeline.Deck = (*Deck)(nil)
 // New makes the deck of one node. It reads what was wanted before from the
 // state directory and touches no process.
 func New(sp *spec.Spec, node spec.Node, info pipeline.AgentInfo, p Ports) (*Deck, error) {
-	wants, err := loadWants(p.Files, path.Join(sp.StateDir, "deck.json"), sp.Run)
+	wants, err := loadWants(p.Files, path.Join(sp.StateDir, WantsName), sp.Run)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,10 @@ import (
 	"pipedeck/pipeline"
 )
 
+// WantsName is the file in the state directory that says what is wanted of each
+// stage. An agent must be able to write it on a full disk.
+const WantsName = "deck.json"
+
 // maxWants bounds deck.json: 10,000 workers need about 3 MB.
 const maxWants = 16 << 20
 

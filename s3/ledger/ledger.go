@@ -93,6 +93,9 @@ func openOrRenew(ctx context.Context, path string, b Binding) (*Ledger, error) {
 
 func open(ctx context.Context, path string, b Binding) (*Ledger, error) {
 	_, statErr := os.Stat(path)
+	if err := private(path, os.IsNotExist(statErr)); err != nil {
+		return nil, err
+	}
 	write, err := connect(path, "_pragma=synchronous(FULL)&_txlock=immediate")
 	if err != nil {
 		return nil, err
@@ -117,6 +120,25 @@ func open(ctx context.Context, path string, b Binding) (*Ledger, error) {
 	//nolint:contextcheck // a commit belongs to all who wait for it, not to who opened the ledger
 	go l.writer()
 	return l, nil
+}
+
+// private keeps others from reading the database, and the files that SQLite puts
+// beside it with the same mode.
+func private(path string, fresh bool) error {
+	err := error(nil)
+	if fresh {
+		var f *os.File
+		if f, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+			err = f.Close()
+		}
+	} else {
+		// Not by a descriptor: to close one ends the locks that SQLite holds.
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot open ledger %q: %w", path, err)
+	}
+	return nil
 }
 
 // statements are those that run for every file. To compile one costs several

@@ -213,3 +213,30 @@ func BenchmarkOpenMillion(b *testing.B) {
 		}
 	}
 }
+
+// TestOthersCannotRead: not the database, nor what SQLite puts beside it; also
+// where an older version made it.
+func TestOthersCannotRead(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	for range 2 {
+		l, err := ledger.Open(t.Context(), path, bound())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.SetMeta("a", "b"); err != nil {
+			t.Fatal(err)
+		}
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			if info, err := os.Stat(path + suffix); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: %v, %v", path+suffix, info, err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -14,7 +14,11 @@ import (
 )
 
 // FS is the node's own filesystem, for the deck's small files.
-type FS struct{}
+type FS struct {
+	// Kept is a file, absolute, that can be written on a full disk too: room for
+	// its next content is kept beside it.
+	Kept string
+}
 
 var _ pipeline.Files = FS{}
 
@@ -80,9 +84,12 @@ func (FS) Glob(pattern string) ([]string, error) {
 }
 
 // WriteFile replaces path atomically and durably, creating its folder.
-func (FS) WriteFile(path string, data []byte) error {
+func (f FS) WriteFile(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return pathError("create", filepath.Dir(path), err)
+	}
+	if f.Kept != "" && path == f.Kept {
+		return writeKept(path, data)
 	}
 	return replaceFile(path, data, 0o644)
 }

@@ -57,6 +57,34 @@ func TestOddNames(t *testing.T) {
 	})
 }
 
+// TestForeignNamesThatGarble: names of somebody else, which the server's listing
+// spoils, keep nothing from being moved.
+func TestForeignNamesThatGarble(t *testing.T) {
+	t.Parallel()
+	g := s3test.Versitygw(t)
+	w := worldAt(t, t.TempDir(), g.Endpoint, g.Bucket, oneOutput)
+	w.access, w.secret, w.hurry = g.AccessKey, g.SecretKey, hurry
+	w.object = func(key string) ([]byte, bool) {
+		data, err := os.ReadFile(filepath.Join(g.Dir, key))
+		return data, err == nil
+	}
+	if err := os.MkdirAll(filepath.Join(g.Dir, "pre/r1/hs"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"\x01\x7f", "a\x02", "z\x03"} {
+		if err := os.WriteFile(filepath.Join(g.Dir, "pre/r1/hs", name+".safetensors"), tensors(9, 100), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.writeSamples(0, 4, 100)
+	w.start("extract")
+	w.await("all are moved", func() bool { return is(w.reading().LocalFiles, 0) && is(w.reading().FailedFiles, 0) })
+	w.stop()
+	w.forget()
+	w.start("extract")
+	w.await("all are known again", func() bool { return w.reading().VerifiedFiles != nil && is(w.reading().LocalFiles, 0) })
+}
+
 // oddNamesThrough returns the names that the endpoint did not take.
 func oddNamesThrough(t *testing.T, w *world) (refused []string) {
 	t.Helper()

@@ -47,6 +47,7 @@ type found struct {
 	key, etag span
 	size      int64
 	modified  time.Time
+	garbled   bool // the key is not as it is stored
 }
 
 // pageScan collects texts in one arena that becomes one string: a page costs
@@ -179,6 +180,8 @@ func (s *pageScan) field(at string, text []byte) (err error) {
 	switch at {
 	case "Key":
 		f.key, err = s.keep(text)
+		// Before decodeKeys: a character of its own would come encoded.
+		f.garbled = bytes.ContainsRune(s.arena[f.key.from:f.key.to], utf8.RuneError)
 	case "ETag":
 		f.etag, err = s.keep(text)
 	case "Size":
@@ -254,14 +257,17 @@ func (s *pageScan) finish() (page, error) {
 		s.decodeKeys()
 	}
 	text := string(s.arena)
-	objects := make([]pipeline.Object, len(s.found))
-	for i, f := range s.found {
+	objects := make([]pipeline.Object, 0, len(s.found))
+	for _, f := range s.found {
 		if f.key.from == f.key.to {
 			return page{}, errors.New("the listing holds an object without a key")
 		}
-		objects[i] = pipeline.Object{
-			Key: text[f.key.from:f.key.to], Size: f.size, ETag: unquote(text[f.etag.from:f.etag.to]), Modified: f.modified,
+		if f.garbled {
+			continue // some servers write so what XML cannot: the key is another, and not where it sorts
 		}
+		objects = append(objects, pipeline.Object{
+			Key: text[f.key.from:f.key.to], Size: f.size, ETag: unquote(text[f.etag.from:f.etag.to]), Modified: f.modified,
+		})
 	}
 	return page{objects: objects, truncated: s.truncated, next: s.next}, nil
 }
