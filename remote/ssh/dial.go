@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,9 +23,7 @@ const (
 	handshakeTimeout = 15 * time.Second // of SSH, a passphrase's typing excluded
 	askTimeout       = 5 * time.Minute  // of SSH where the operator may be asked
 	keepaliveEvery   = 10 * time.Second
-	// keepaliveWait and keepaliveEvery together stay below the 30 s in which a
-	// dead peer must be noticed.
-	keepaliveWait = 15 * time.Second
+	keepaliveWait    = 15 * time.Second
 	// openTimeout bounds opening a channel: a frozen peer answers never.
 	openTimeout = 10 * time.Second
 )
@@ -35,7 +34,13 @@ type Options struct {
 	Prompt Prompt // nil: nobody can be asked
 	Accept Accept
 	Say    func(format string, args ...any)
+	// Keepalive is how often the peer is asked and how long it may not answer; the
+	// zero value is 10 s and 15 s, so that a dead one is noticed within 30 s.
+	Keepalive Keepalive
 }
+
+// Keepalive is how a dead peer is found.
+type Keepalive struct{ Every, Wait time.Duration }
 
 // link is one SSH connection with the hops that it goes over.
 type link struct {
@@ -77,7 +82,7 @@ func (d *dialer) open(ctx context.Context) (*link, error) {
 	}
 	l.client = l.hops[len(l.hops)-1]
 	l.server = string(l.client.ServerVersion())
-	go l.keepAlive()
+	go l.keepAlive(d.opts.Keepalive)
 	go func() { l.close(fmt.Errorf("the connection ended: %w", endOf(l.client.Wait()))) }()
 	return l, nil
 }
@@ -304,8 +309,8 @@ func lost(hint, format string, args ...any) *pipeline.Problem {
 }
 
 // keepAlive closes a connection whose peer does not answer.
-func (l *link) keepAlive() {
-	tick := time.NewTicker(keepaliveEvery)
+func (l *link) keepAlive(k Keepalive) {
+	tick := time.NewTicker(cmp.Or(k.Every, keepaliveEvery))
 	defer tick.Stop()
 	for {
 		select {
@@ -318,7 +323,7 @@ func (l *link) keepAlive() {
 			_, _, err := l.client.SendRequest("keepalive@openssh.com", true, nil)
 			answered <- err
 		}()
-		if !l.await(answered) {
+		if !l.await(answered, cmp.Or(k.Wait, keepaliveWait)) {
 			return
 		}
 	}
@@ -326,10 +331,10 @@ func (l *link) keepAlive() {
 
 // await waits for an answer as long as anything comes in. It is false when the
 // connection is gone.
-func (l *link) await(answered <-chan error) bool {
+func (l *link) await(answered <-chan error, wait time.Duration) bool {
 	sent := time.Now()
 	for {
-		timer := time.NewTimer(max(keepaliveWait-min(l.silent(), time.Since(sent)), time.Millisecond))
+		timer := time.NewTimer(max(wait-min(l.silent(), time.Since(sent)), time.Millisecond))
 		select {
 		case <-l.dead:
 			timer.Stop()
@@ -342,8 +347,8 @@ func (l *link) await(answered <-chan error) bool {
 			return err == nil
 		case <-timer.C:
 		}
-		if min(l.silent(), time.Since(sent)) >= keepaliveWait {
-			l.close(fmt.Errorf("the node did not answer for %s", keepaliveWait))
+		if min(l.silent(), time.Since(sent)) >= wait {
+			l.close(fmt.Errorf("the node did not answer for %s", wait))
 			return false
 		}
 	}
