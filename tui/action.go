@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,7 +31,7 @@ func (m *model) applied(msg appliedMsg) []effect {
 		m.ui.close()
 	}
 	if msg.err != nil {
-		m.ui.open(&noticeView{title: "the agent did not confirm the start of this action; see the events for what it did", err: msg.err})
+		m.ui.open(&noticeView{title: whyNotApplied(msg.err), err: msg.err})
 		return nil
 	}
 	a := msg.action
@@ -39,6 +40,16 @@ func (m *model) applied(msg appliedMsg) []effect {
 		return nil
 	}
 	return m.showAction(a, msg.effect.then)
+}
+
+// whyNotApplied tells a refusal, after which nothing was done, from an answer
+// that did not come: then the agent may have begun.
+func whyNotApplied(err error) string {
+	var p *pipeline.Problem
+	if errors.As(err, &p) && (p.Kind == pipeline.ProblemRefused || p.Kind == pipeline.ProblemUsage) {
+		return "the agent refused: nothing was done"
+	}
+	return "not known whether it began: see the events, or press a"
 }
 
 func (m *model) showAction(a pipeline.Action, then pipeline.Intent) []effect {

@@ -126,7 +126,10 @@ func TestErrorsOfTheAgentAreShown(t *testing.T) {
 	d.shows(`the lease is held by "bob"`).shows("hint: wait for a-13")
 	d = newDesk(t, healthy(4))
 	d.m.applied(appliedMsg{err: errors.New("connection reset")})
-	d.shows("did not confirm the start").shows("connection reset")
+	d.shows("not known whether it began").shows("connection reset")
+	d = newDesk(t, healthy(4))
+	d.m.applied(appliedMsg{err: pipeline.Problemf(pipeline.ProblemRefused, "", "cannot stop")})
+	d.shows("refused: nothing was done")
 }
 
 func TestActionIsFollowedToItsEnd(t *testing.T) {

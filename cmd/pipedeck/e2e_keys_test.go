@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -265,93 +264,6 @@ func (w *window) process(name string) int {
 	return pid
 }
 
-// consoleOf opens the console of a deck that is not the demo.
-func consoleOf(t *testing.T, p *program) *window {
-	t.Helper()
-	w := &window{t: t, p: p}
-	w.terminal = &terminal{tmux: needTool(t, "tmux"), socket: filepath.Join(p.dir, "tmux")}
-	command := fmt.Sprintf("cd %s && env %s TERM=xterm-256color %s; echo $? >code", p.dir, strings.Join(p.env, " "), p.bin)
-	_ = os.Remove(filepath.Join(p.dir, "code"))
-	w.do(t, "new-session", "-d", "-x", "80", "-y", "24", "sh", "-c", command)
-	t.Cleanup(func() { _ = exec.CommandContext(context.Background(), w.tmux, "-S", w.socket, "kill-server").Run() })
-	w.shows("LIVE")
-	return w
-}
-
-// keysOf is a text as keys by tmux's names.
-func keysOf(text string) string {
-	var keys []string
-	for _, r := range text {
-		if r == ' ' {
-			keys = append(keys, "Space")
-		} else {
-			keys = append(keys, string(r))
-		}
-	}
-	return strings.Join(keys, " ")
-}
-
-// confirm types a text into the plan on the screen; only the whole text acts.
-func (w *window) confirm(text string) {
-	w.t.Helper()
-	w.shows("To do it")
-	eventually(w.t, "the plan takes keys", func() bool {
-		w.do(w.t, "send-keys", "x")
-		return strings.Contains(w.screen(), "> x")
-	})
-	w.press("Enter", "that is not the text")
-	w.press("C-u " + keysOf(text) + " Enter")
-}
-
-// testConsoleActs restarts, wipes and brings back by keyboard, on real
-// processes and a real store, and leaves the console while an action runs.
-func testConsoleActs(t *testing.T, bin string) {
-	t.Helper()
-	m := &move{files: 4000, size: 20_000, ranks: 2, maxMemory: 64e6}
-	m.prepare(t, bin, 25)
-	m.must(t, "pause")
-	m.must(t, "start", "extract")
-	eventually(t, "files are on the disk", func() bool { return m.local(t) >= 50 })
-	w := consoleOf(t, m.program)
-
-	w.press(": "+keysOf("restart extract")+" Enter", "RESTART extract", "type exactly:  e2e")
-	w.confirm("e2e")
-	w.shows("verified", "After the start")
-	w.press("q", "LIVE")
-	w.press(": "+keysOf("wipe extract/hs")+" Enter", "WIPE extract/hs", "WILL BE LOST", "proven in S3")
-	lost := strings.ReplaceAll(regexp.MustCompile(`WILL BE LOST +([0-9,]+)`).FindStringSubmatch(w.screen())[1], ",", "")
-	w.press("BTab Enter", "files of wipe extract/hs", "X not in S3", ".safetensors")
-	w.press("Escape", "WIPE extract/hs")
-	before := m.local(t)
-	w.confirm("e2e")
-	w.shows("that is not the text")
-	if now := m.local(t); now < before {
-		t.Fatalf("%d of %d files are left", now, before)
-	}
-	w.press("C-u " + keysOf(lost+" e2e") + " Enter")
-	w.press("C-c") // while it runs, or just after
-	if code := w.ends(); code != "0" {
-		t.Errorf("the console ends with %s", code)
-	}
-	eventually(t, "the wipe has ended", func() bool { return m.snapshot(t).Nodes[0].Action == nil })
-	n, _ := strconv.Atoi(lost)
-	if left := m.local(t); left >= before {
-		t.Errorf("%d files are left of %d when %s were wiped", left, before, lost)
-	}
-	w = consoleOf(t, m.program)
-	w.press("3", "wipe extract/hs")
-	id := regexp.MustCompile(`wipe extract/hs.*#(a-[0-9a-f]+)`).FindStringSubmatch(w.screen())
-	if id == nil {
-		t.Fatalf("no event names the wipe:\n%s", w.screen())
-	}
-	w.press(": "+keysOf("undo "+id[1])+" Enter", "UNDO")
-	if strings.Contains(w.screen(), "To do it") {
-		w.confirm("e2e")
-	}
-	eventually(t, "the files are back", func() bool { return m.local(t) >= n })
-	w.press("q")
-}
-
 // testConsolePlain is the console as lines of text.
 func testConsolePlain(t *testing.T, bin string) {
 	t.Helper()
@@ -379,5 +291,6 @@ func TestE2EConsoleKeys(t *testing.T) {
 	t.Run("keys", func(t *testing.T) { testConsoleKeys(t, bin) })
 	t.Run("lives", func(t *testing.T) { testConsoleLives(t, bin) })
 	t.Run("acts", func(t *testing.T) { testConsoleActs(t, bin) })
+	t.Run("wipes", func(t *testing.T) { testConsoleWipes(t, bin) })
 	t.Run("plain", func(t *testing.T) { testConsolePlain(t, bin) })
 }
