@@ -63,7 +63,7 @@ func (m *model) planned(msg planMsg) []effect {
 		return nil
 	}
 	if asksNothing(msg.plan) {
-		return []effect{m.apply(msg.plan, msg.effect, "")}
+		return m.atOnce(msg.plan, msg.effect)
 	}
 	m.ui.open(&planView{plan: msg.plan, effect: msg.effect, got: m.ui.now})
 	return nil
@@ -78,6 +78,19 @@ func (e planEffect) same(other planEffect) bool {
 // at once.
 func asksNothing(p pipeline.Plan) bool {
 	return p.Executable && p.Confirm == nil && p.Checking == nil
+}
+
+// atOnce does what asks nothing, if there is anything to do.
+func (m *model) atOnce(p pipeline.Plan, e planEffect) []effect {
+	if len(p.Steps) > 0 {
+		return []effect{m.apply(p, e, "")}
+	}
+	text := fmt.Sprintf("%s %s: nothing to do", p.Action, p.Target)
+	if len(p.Notes) > 0 {
+		text += ": " + p.Notes[0]
+	}
+	m.ui.say(plain, text)
+	return nil
 }
 
 func (m *model) apply(p pipeline.Plan, e planEffect, confirm string) effect {
@@ -96,7 +109,7 @@ func (v *planView) renew(m *model, msg planMsg) []effect {
 	}
 	if asksNothing(msg.plan) && v.plan.Checking != nil {
 		m.ui.close()
-		return []effect{m.apply(msg.plan, v.effect, "")}
+		return m.atOnce(msg.plan, v.effect)
 	}
 	if !sameHarm(v.plan, msg.plan) {
 		if v.typed != "" {
@@ -227,7 +240,7 @@ func (v *planView) enter(m *model) []effect {
 		v.renewing, v.note = true, "the agent counts again"
 		return []effect{v.effect}
 	case toFiles:
-		v.files = &fileList{plan: v.plan.ID}
+		v.files, v.typed = &fileList{plan: v.plan.ID}, ""
 		return v.files.ask()
 	}
 	return nil

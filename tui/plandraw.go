@@ -40,7 +40,11 @@ func (v *planView) fixed(sz size, now time.Time) planParts {
 
 func (v *planView) parts(w int, now time.Time, long bool) planParts {
 	p := v.plan
-	age := "checked " + lasting(max(0, now.Sub(v.got).Seconds())) + " ago"
+	seen := now.Sub(v.got)
+	if at := p.Store.CheckedAt; at != nil {
+		seen += max(0, p.MadeAt.Sub(*at))
+	}
+	age := "checked " + lasting(max(0, seen.Seconds())) + " ago"
 	if v.renewing {
 		age = "checking again"
 	}
@@ -279,9 +283,6 @@ func storeLine(p pipeline.Plan) string {
 	text := "S3  s3://" + strings.Trim(s.Bucket+"/"+s.Prefix, "/") + "  stored " + opt(s.StoredFiles, count)
 	if s.Total != nil {
 		text += " of " + count(*s.Total)
-	}
-	if s.CheckedAt != nil {
-		text += ", checked " + lasting(max(0, p.MadeAt.Sub(*s.CheckedAt).Seconds())) + " before"
 	}
 	if r := deref(s.Reason); r != "" {
 		text += " (" + r + ")"

@@ -18,10 +18,15 @@ func consoleOf(t *testing.T, p *program) *window {
 	t.Helper()
 	w := &window{t: t, p: p}
 	w.terminal = &terminal{tmux: needTool(t, "tmux"), socket: filepath.Join(t.TempDir(), "s")} // an old server may still be on its way out
-	command := fmt.Sprintf("cd %s && env %s TERM=xterm-256color %s; echo $? >code", p.dir, strings.Join(p.env, " "), p.bin)
+	command := fmt.Sprintf("cd %s && env %s TERM=xterm-256color %s 2>console.err; echo $? >code", p.dir, strings.Join(p.env, " "), p.bin)
 	_ = os.Remove(filepath.Join(p.dir, "code"))
 	w.do(t, "new-session", "-d", "-x", "80", "-y", "24", "sh", "-c", command)
 	t.Cleanup(func() { _ = exec.CommandContext(context.Background(), w.tmux, "-S", w.socket, "kill-server").Run() })
+	t.Cleanup(func() {
+		if said, err := os.ReadFile(filepath.Join(p.dir, "console.err")); err == nil && len(said) > 0 && t.Failed() {
+			t.Logf("the console says: %s", said)
+		}
+	})
 	w.shows("LIVE")
 	return w
 }
@@ -39,14 +44,20 @@ func keysOf(text string) string {
 	return strings.Join(keys, " ")
 }
 
-// confirm types a text into the plan on the screen; only the whole text acts.
-func (w *window) confirm(text string) {
+// takesKeys waits until the plan on the screen takes keys, and types one.
+func (w *window) takesKeys() {
 	w.t.Helper()
 	w.shows("To do it")
 	eventually(w.t, "the plan takes keys", func() bool {
 		w.do(w.t, "send-keys", "x")
 		return strings.Contains(w.screen(), "> x")
 	})
+}
+
+// confirm types a text into the plan on the screen; only the whole text acts.
+func (w *window) confirm(text string) {
+	w.t.Helper()
+	w.takesKeys()
 	w.press("Enter", "that is not the text")
 	w.press("C-u " + keysOf(text) + " Enter")
 }
@@ -78,7 +89,7 @@ func testConsoleActs(t *testing.T, bin string) {
 	w.press(": "+keysOf("stop extract")+" Enter", "STOP extract")
 	w.confirm("e2e")
 	w.shows("running", "goes on in the agent")
-	w.press("C-c")
+	w.do(t, "send-keys", "C-c")
 	if code := w.ends(); code != "0" {
 		t.Errorf("the console ends with %s", code)
 	}
@@ -89,7 +100,7 @@ func testConsoleActs(t *testing.T, bin string) {
 		t.Error(err)
 	}
 	w.shows("verified", "2 workers are gone")
-	w.press("C-c")
+	w.do(t, "send-keys", "C-c")
 }
 
 // testConsoleWipes deletes by keyboard what is nowhere else, and brings it
@@ -98,23 +109,13 @@ func testConsoleWipes(t *testing.T, bin string) {
 	t.Helper()
 	m := &move{files: 4000, size: 20_000, ranks: 2, maxMemory: 64e6}
 	m.prepare(t, bin, 25)
-	if _, errs, _ := m.run(t, "plan", "wipe", "extract/hs"); strings.Contains(errs, "no custody") {
-		t.Skip("this build cannot wipe")
-	}
 	m.must(t, "pause")
 	m.must(t, "start", "extract")
 	eventually(t, "files are on the disk", func() bool { return m.local(t) >= 50 })
 	w := consoleOf(t, m.program)
 	w.press(": "+keysOf("wipe extract/hs")+" Enter", "WIPE extract/hs", "WILL BE LOST", "proven in S3")
-	w.press("BTab Enter")
-	eventually(t, "the list of files is open", func() bool { // keys of the first half second do not count
-		if strings.Contains(w.screen(), "files of wipe") {
-			return true
-		}
-		w.do(t, "send-keys", "Enter")
-		return false
-	})
-	w.shows("X not in S3", ".safetensors")
+	w.takesKeys()
+	w.press("BTab Enter", "files of wipe", "X not in S3", ".safetensors")
 	w.press("q", "WIPE extract/hs")
 	before := m.local(t)
 	w.confirm("e2e")
@@ -123,7 +124,7 @@ func testConsoleWipes(t *testing.T, bin string) {
 		t.Fatalf("%d of %d files are left", now, before)
 	}
 	lost := strings.ReplaceAll(regexp.MustCompile(`WILL BE LOST +([0-9,]+)`).FindStringSubmatch(w.screen())[1], ",", "")
-	w.press("C-u "+keysOf(lost+" e2e")+" Enter", "trash", "verified")
+	w.press("C-u "+keysOf(lost+" e2e")+" Enter", "WIPE extract/hs   verified", "trash")
 	if left := m.local(t); left >= before {
 		t.Errorf("%d files are left of %d when %s were wiped", left, before, lost)
 	}
@@ -138,5 +139,5 @@ func testConsoleWipes(t *testing.T, bin string) {
 		t.Fatal(err)
 	}
 	eventually(t, "the files are back", func() bool { return m.local(t) >= n })
-	w.press("C-c")
+	w.do(t, "send-keys", "C-c")
 }

@@ -184,7 +184,7 @@ func testConsoleKeys(t *testing.T, bin string) {
 	}
 	w.hides("UPLOADS PAUSED")
 	w.hides("FROZEN")
-	w.press("C-c")
+	w.do(t, "send-keys", "C-c")
 	if code := w.ends(); code != "0" {
 		t.Errorf("ctrl-c leaves with %s", code)
 	}
@@ -214,7 +214,7 @@ func testConsoleLives(t *testing.T, bin string) {
 	w.shows("LIVE", "SAMPLES/S", "? help")
 
 	testAgentKilled(w)
-	w.press("q")
+	w.do(t, "send-keys", "q")
 	if code := w.ends(); code != "0" {
 		t.Errorf("q leaves with %s", code)
 	}
