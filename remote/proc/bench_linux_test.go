@@ -3,7 +3,12 @@ package proc
 import (
 	"context"
 	"fmt"
+	"os/exec"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"pipedeck/pipeline"
 )
@@ -41,4 +46,57 @@ func BenchmarkScan(b *testing.B) {
 		n = len(all)
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*n), "µs/process")
+}
+
+// BenchmarkStrangers looks for strays among 5,000 more processes, as `adopt`
+// and `reap` do when they list candidates.
+func BenchmarkStrangers(b *testing.B) {
+	const crowd = `
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for i in range(5000):
+    if os.fork() == 0:
+        os.close(1)
+        signal.pause()
+        os._exit(0)
+print("ready", flush=True)
+sys.stdin.read()
+os.killpg(0, signal.SIGKILL)
+`
+	cmd := exec.Command("python3", "-c", crowd)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Skip(err)
+	}
+	b.Cleanup(func() { in.Close(); _ = cmd.Wait() })
+	if _, err := out.Read(make([]byte, 16)); err != nil {
+		b.Fatal(err)
+	}
+	d := deck{root: b.TempDir()}
+	h := d.host()
+	began := cpuTime(b)
+	for b.Loop() {
+		if _, err := h.Strangers(context.Background(), nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric((cpuTime(b)-began).Seconds()*1e3/float64(b.N), "cpu-ms/op")
+}
+
+// cpuTime is what this process has used so far: others may be busy too.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
