@@ -36,8 +36,9 @@ func TestAdoptedIsAWorkerLikeAnyOther(t *testing.T) {
 	t.Parallel()
 	d := newDeck(t)
 	h := d.up(t)
-	id := byHand(t, d.root, "sleep 60 & echo $! > child; exec sleep 60")
+	id := byHand(t, d.root, "setsid sh -c 'echo $$ > child; exec sleep 60' & exec sleep 60")
 	child := awaitPID(t, filepath.Join(d.root, "child"))
+	t.Cleanup(func() { _ = unix.Kill(child, unix.SIGKILL) })
 	adopt(t, h, d.launch("w-0-1", ""), id.PID)
 	check := func(h *Host) {
 		t.Helper()
@@ -101,12 +102,17 @@ func TestAdoptedSparesTheOperatorsShell(t *testing.T) {
 	t.Parallel()
 	d := newDeck(t)
 	h := d.up(t)
-	shell := byHand(t, d.root, `set -m
-	sh -c 'sleep 60 & echo $! > a; echo $$ > w; wait' & sh -c 'echo $$ > other; exec sleep 60' & wait; sleep 60`)
+	// As an interactive shell does, it gives each job a process group.
+	shell := byHand(t, d.root, `exec python3 -c '
+import os, subprocess, time
+def job(script): subprocess.Popen(["sh", "-c", script], process_group=0)
+job("sleep 60 & echo $! > a; echo $$ > w; wait")
+job("echo $$ > other; exec sleep 60")
+time.sleep(60)'`)
 	worker, child := awaitPID(t, filepath.Join(d.root, "w")), awaitPID(t, filepath.Join(d.root, "a"))
 	other := awaitPID(t, filepath.Join(d.root, "other"))
-	if s, err := h.fs.stat(worker); err != nil || s.SID != shell.PID {
-		t.Fatalf("the worker is not in the shell's session: %+v, %v", s, err)
+	if s, err := h.fs.stat(worker); err != nil || s.SID != shell.PID || s.PGID != worker {
+		t.Fatalf("the worker is no job of the shell: %+v, %v", s, err)
 	}
 	adopt(t, h, d.launch("w-0-1", ""), worker)
 	if got := pids(inspect(t, h, "w-0-1")); !slices.Equal(got, slices.Sorted(slices.Values([]int{worker, child}))) {
