@@ -349,4 +349,3 @@ func (t *transfer) tidy() {
 		}
 	}
 }
-
