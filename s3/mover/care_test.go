@@ -113,6 +113,7 @@ func actionKilledAt(t *testing.T, do, point string, skip int) (killed bool) {
 	_, alive := c.ask(order)
 	c.kill()
 	w.safe()
+	w.accounted(do)
 	c = w.spawn("", 0)
 	a, ok := c.ask(order)
 	if !ok || a.Report.StayedAll != 0 {
@@ -133,6 +134,58 @@ func actionKilledAt(t *testing.T, do, point string, skip int) (killed bool) {
 		t.Errorf("trashes = %+v, %v", list, err)
 	}
 	return !alive
+}
+
+// accounted: what lies in a bin is named by its list, whenever one looks.
+func (w *world) accounted(do string) {
+	w.t.Helper()
+	kind := local.BinTrash
+	if do == "quarantine" {
+		kind = local.BinQuarantine
+	}
+	bins, err := local.Bins(w.spec.StateDir, kind)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, b := range bins {
+		named := map[string]local.Identity{}
+		if err := b.Listed(func(e local.BinEntry) { named[e.Root+"/"+e.Path] = e.ID }); err != nil {
+			w.t.Fatal(err)
+		}
+		_, err := b.Files(w.t.Context(), func(f local.AsideFile) {
+			if id := named[f.Root+"/"+f.Rel]; !f.Entry.ID.SameIgnoringCTime(id) {
+				w.t.Errorf("%s lies in the bin as %+v, its list says %+v", f.Rel, f.Entry.ID, id)
+			}
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// TestTrashChecksAgainAfterTheMove: a writer that comes between look and move
+// gets its file back.
+func TestTrashChecksAgainAfterTheMove(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	var writer *os.File
+	var once sync.Once
+	w.hook = func(point string) {
+		if point == local.PointNamed {
+			once.Do(func() { writer, _ = os.OpenFile(w.path(sample(0)), os.O_WRONLY, 0) })
+		}
+	}
+	w.writeSamples(0, 1, 100)
+	w.start()
+	w.await("it is counted", func() bool { return is(w.reading().LocalFiles, 1) })
+	rep := w.trash("a-1", w.listed())
+	if writer == nil {
+		t.Fatal("nobody came")
+	}
+	defer func() { _ = writer.Close() }()
+	if rep.Moved != 0 || rep.StayedAll != 1 || !w.same(sample(0), tensors(0, 100)) {
+		t.Errorf("report = %+v", rep)
+	}
 }
 
 // TestActionsTouchOnlyWhatIsListed: in random trees with random changes

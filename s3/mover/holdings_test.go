@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"pipedeck/pipeline"
+	"pipedeck/s3/mover"
 	"pipedeck/s3/s3test"
 )
 
@@ -163,6 +164,28 @@ func TestHoldingsDoubt(t *testing.T) {
 	if list[0].Complete || list[0].Reason == "" || got[sample(1)] != pipeline.ClassUnknown || len(got) != 3 {
 		t.Errorf("complete %v, reason %q, files %v", list[0].Complete, list[0].Reason, got)
 	}
+}
+
+// TestHoldingsInFlightAreMissing, also when the store has them already.
+func TestHoldingsInFlightAreMissing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	put, goOn := make(chan struct{}), make(chan struct{})
+	w.hook = func(point string) {
+		if point == mover.HookObjectPut {
+			close(put)
+			<-goOn
+		}
+	}
+	w.writeSamples(0, 1, 100)
+	w.start("extract")
+	<-put
+	_, got := w.holdings(outputs("extract/hs"))
+	if _, there := w.server.Object(w.key(sample(0))); !there || got[sample(0)] != pipeline.ClassMissing {
+		t.Errorf("in the store %v, listed as %v", there, got)
+	}
+	close(goOn)
+	w.await("it is moved", w.moved(1))
 }
 
 // TestHoldingsOfAnotherRun are never proven.
