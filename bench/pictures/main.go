@@ -43,7 +43,7 @@ func shots() []shot {
 		{"log", "l", has("log of extract/", "following", "wrote")},
 		{"detail", "q\r", has("How it was started", "sim-worker")},
 		{"help", "q?", has("Keys", "next pane")},
-		{"confirm", "q:wipe extract/hidden_states\r", has("WIPE extract/hidden_states", "To do it")},
+		{"confirm", "qpy\r:wipe extract/hidden_states\r", has("WILL BE LOST", "Safer", "To do it")},
 	}
 }
 
