@@ -46,6 +46,15 @@ func NewSMI(path string, now func() time.Time) *SMI {
 	return s
 }
 
+// NewSMIOver reads GPUs with an nvidia-smi that run runs elsewhere, such as on a
+// node without an agent. An error that wraps exec.ErrNotFound says that there is
+// none.
+func NewSMIOver(run func(ctx context.Context, args ...string) (string, error), now func() time.Time) *SMI {
+	s := NewSMI("", now)
+	s.run = run
+	return s
+}
+
 // Read asks nvidia-smi once, after a call that is out has come back: a reading
 // that proves something must have begun after it was asked for. If nothing
 // comes in time, the reading is unknown with that reason; the GPUs seen before

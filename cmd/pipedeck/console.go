@@ -38,6 +38,13 @@ func (a *app) console(ctx context.Context) error {
 	if !a.view.plain && (!isTerminal(a.in) || !isTerminal(a.out)) {
 		return a.snapshot(ctx, "")
 	}
+	if d, err := a.bare(ctx); d != nil || err != nil {
+		if err != nil {
+			return err
+		}
+		d.f.alone()
+		return a.openConsole(ctx, d, keys, func(context.Context) (pipeline.Deck, error) { return d, nil })
+	}
 	return a.withDeck(ctx, func(s specFile, c *client.Client) error {
 		// Only a command starts an agent: one that was stopped on purpose must not
 		// come back by itself, with the spec and the credentials of this console.

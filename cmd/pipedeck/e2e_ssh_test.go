@@ -26,6 +26,8 @@ func TestE2ESSH(t *testing.T) {
 	bin := buildStatic(t, "")
 	t.Run("upgrade", func(t *testing.T) { testUpgrade(t, bin) })
 	t.Run("first contact", func(t *testing.T) { testFirstContact(t, bin) })
+	t.Run("no deploy", func(t *testing.T) { testNoDeploy(t, bin) })
+	t.Run("cuts", func(t *testing.T) { testCuts(t, bin) })
 	t.Run("matrix", func(t *testing.T) { testMatrix(t, bin) })
 }
 

@@ -38,6 +38,19 @@ func (a *app) snapshot(ctx context.Context, watch string) error {
 			return pipeline.Problemf(pipeline.ProblemUsage, "for example --watch 2s", "cannot watch every %q: no interval", watch)
 		}
 	}
+	if d, err := a.bare(ctx); d != nil || err != nil {
+		switch {
+		case err != nil:
+			return err
+		case interval > 0:
+			return a.watch(ctx, d, interval)
+		}
+		s, err := d.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		return a.printSnapshot(s)
+	}
 	return a.withDeck(ctx, func(sf specFile, c *client.Client) error {
 		if interval > 0 {
 			return a.watch(ctx, c, interval)
@@ -59,7 +72,7 @@ func (a *app) snapshot(ctx context.Context, watch string) error {
 
 // watch prints until it is interrupted; an agent that does not answer is
 // itself a snapshot: stale, with the values of the last one.
-func (a *app) watch(ctx context.Context, c *client.Client, interval time.Duration) error {
+func (a *app) watch(ctx context.Context, c pipeline.Deck, interval time.Duration) error {
 	clock := wallClock{}
 	w := client.NewWatcher(func(context.Context) (pipeline.Deck, error) { return c, nil }, interval, clock)
 	go w.Run(ctx)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -261,4 +262,28 @@ func (n *Node) callOf(ctx context.Context, exe, op string, request, out any) err
 		return nil
 	}
 	return json.Unmarshal(a.Result, out)
+}
+
+// Run executes a program that is on the node anyway, and returns what it said on
+// both streams and its exit code. An answer that does not come whole is an error.
+func (n *Node) Run(ctx context.Context, words ...string) (out string, code int, err error) {
+	l, err := n.connected(ctx)
+	if err != nil {
+		return "", 0, err
+	}
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = quoteShell(w)
+	}
+	values, err := l.script(ctx, fmt.Sprintf("{ %s; printf '\\nrc %%s\\n' \"$?\"; } 2>&1 </dev/null | while IFS= read -r line; do say line \"$line\"; done",
+		strings.Join(quoted, " ")))
+	if err != nil {
+		return "", 0, err
+	}
+	lines := values["line"]
+	if len(lines) == 0 || !strings.HasPrefix(lines[len(lines)-1], "rc ") {
+		return "", 0, fmt.Errorf("%q on %q: no exit code came", words[0], n.dialer.opts.Target.label())
+	}
+	code, err = strconv.Atoi(strings.TrimPrefix(lines[len(lines)-1], "rc "))
+	return strings.Join(lines[:len(lines)-1], "\n"), code, err
 }

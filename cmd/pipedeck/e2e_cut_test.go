@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"pipedeck/pipeline"
+	"pipedeck/remote/ssh/sshtest"
+)
+
+// testNoDeploy looks at a node on which nothing may be installed.
+func testNoDeploy(t *testing.T, bin string) {
+	home, err := os.MkdirTemp("", "pd-home-") //nolint:usetesting // sshd reads its path unquoted
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) }) // a failure leaves a folder in TMPDIR
+	const smi = `#!/bin/sh
+case "$*" in *query-gpu*) echo "0, GPU-aa, 28234, 143771, 97, 512.40, 61, NVIDIA H200" ;; esac
+`
+	if err := os.WriteFile(filepath.Join(home, "nvidia-smi"), []byte(smi), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := newFarDeck(t, bin, sshtest.Options{Home: home, Env: []string{"PATH=" + home}})
+	out, errs, code := d.run(t, "--no-deploy", "--json")
+	if code != exitUnknown {
+		t.Fatalf("%d %s", code, errs)
+	}
+	n := parseSnapshot(t, out, errs).Nodes[0]
+	if n.Agent != nil || n.Link.Via == nil || !strings.HasSuffix(*n.Link.Via, ", without an agent") {
+		t.Errorf("%+v %+v", n.Agent, n.Link)
+	}
+	if len(n.GPUs) != 1 || n.GPUs[0].UUID != "GPU-aa" || n.GPUSource.Reason == nil || len(n.Disks) == 0 || n.Disks[0].FreeBytes == nil {
+		t.Errorf("%+v %+v %+v", n.GPUs, n.GPUSource, n.Disks)
+	}
+	if _, errs, code := d.run(t, "--no-deploy", "start", "extract"); code != exitUnknown || !strings.Contains(errs, "nothing may be installed") {
+		t.Errorf("start ends with %d: %s", code, errs)
+	}
+	if left, err := os.ReadDir(home); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// watched is what a console saw that stayed open.
+type watched struct {
+	mu     sync.Mutex
+	states map[pipeline.LinkState]int
+	last   pipeline.Snapshot
+	lines  int
+}
+
+// watch leaves a `--json --watch` open until the test ends.
+func (d *farDeck) watch(t *testing.T) *watched {
+	t.Helper()
+	w := &watched{states: map[pipeline.LinkState]int{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := d.command(ctx, "--json", "--watch", "200ms")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, 16<<20)
+		for lines.Scan() {
+			var s pipeline.Snapshot
+			if json.Unmarshal(lines.Bytes(), &s) != nil || len(s.Nodes) == 0 {
+				continue
+			}
+			w.mu.Lock()
+			w.states[s.Nodes[0].Link.State]++
+			w.last, w.lines = s, w.lines+1
+			w.mu.Unlock()
+		}
+		_ = cmd.Wait() // it is killed
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return w
+}
+
+// sees waits until the open console shows the node as wanted.
+func (w *watched) sees(t *testing.T, when string, ok func(pipeline.NodeSnapshot) bool) {
+	t.Helper()
+	for begin := time.Now(); time.Since(begin) < 2*patience; time.Sleep(50 * time.Millisecond) {
+		w.mu.Lock()
+		found := w.lines > 0 && ok(w.last.Nodes[0])
+		w.mu.Unlock()
+		if found {
+			return
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.Fatalf("%s: the console never showed it; it showed %v", when, w.states)
+}
+
+func live(n pipeline.NodeSnapshot) bool {
+	return n.Link.State == pipeline.LinkLive || n.Link.State == pipeline.LinkSlow
+}
+
+const cutYAML = `version: 1
+deck: far
+run: r1
+workdir: %q
+nodes: [{name: train1, ssh: %q}]
+store: {bucket: bucket, endpoint: %q, region: us-east-1, path_style: true}
+stages:
+  extract:
+    total: %d
+    workers:
+      count: 4
+      command: [/bin/sh, -c, 'mkdir -p out; i=0; while [ $i -lt %d ]; do echo "sample {rank} $i" >out/.tmp-{rank}; mv out/.tmp-{rank} out/s_{rank}_$i.txt; i=$((i+1)); sleep 0.2; done; exec sleep 3600']
+      stop: {signal: SIGTERM, grace: 5s}
+    outputs:
+      o: {dir: out, match: "*.txt", format: any, settle: 1s, id: 's_(\d+_\d+)\.', key: "o/{path}"}
+`
+
+// testCuts does to the link and the agent what happens to them, under a console
+// that stays open. The workers never notice and nothing is lost.
+func testCuts(t *testing.T, bin string) {
+	files, frozen := 60, 7*time.Second
+	if full() {
+		files, frozen = 1250, 2*time.Minute
+	}
+	d := newFarDeck(t, bin, sshtest.Options{})
+	d.write(t, "pipedeck.yaml", fmt.Sprintf(cutYAML, d.work, d.node.Dest(), d.store.URL(), files*4, files))
+	d.must(t, "start", "extract")
+	before := fmt.Sprintf("%+v", recordedLaunches(filepath.Join(d.work, ".pipedeck")))
+	w := d.watch(t)
+	w.sees(t, "at first", live)
+
+	d.node.KillSessions()
+	d.must(t, "agent", "status")
+	w.sees(t, "after sshd's processes were killed", live)
+
+	d.node.Signal(syscall.SIGSTOP)
+	w.sees(t, "while sshd is frozen", func(n pipeline.NodeSnapshot) bool {
+		return n.Link.State == pipeline.LinkStale || n.Link.State == pipeline.LinkLost
+	})
+	time.Sleep(frozen)
+	d.node.Signal(syscall.SIGCONT)
+	w.sees(t, "after sshd goes on", live)
+
+	for range 2 {
+		h := d.hello(t)
+		if err := syscall.Kill(h.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		d.awaitHello(t, h.Instance)
+		w.sees(t, "after the agent was killed", live)
+	}
+	d.bin = buildStatic(t, "0.2.0")
+	d.must(t, "agent", "deploy")
+	w.sees(t, "after the upgrade", func(n pipeline.NodeSnapshot) bool {
+		return live(n) && n.Agent != nil && n.Agent.Version == "0.2.0"
+	})
+	d.await(t, "all files proven", func(n pipeline.NodeSnapshot) bool { return verified(n) == int64(files*4) })
+	if now := fmt.Sprintf("%+v", recordedLaunches(filepath.Join(d.work, ".pipedeck"))); now != before {
+		t.Errorf("the workers are %s, were %s", now, before)
+	}
+	for rank := range 4 {
+		for i := range files {
+			key := fmt.Sprintf("r1/o/s_%d_%d.txt", rank, i)
+			if got, ok := d.store.Object(key); !ok || string(got) != fmt.Sprintf("sample %d %d\n", rank, i) {
+				t.Errorf("%s is %q, %v", key, got, ok)
+			}
+		}
+	}
+	if twice := d.store.Overwrites(); len(twice) > 0 {
+		t.Errorf("uploaded over an object: %+v", twice)
+	}
+	t.Logf("the open console showed %v in %d lines", w.states, w.lines)
+	d.must(t, "stop", "extract", "--confirm", "far")
+}
+
+// awaitHello waits for an agent after the one of this instance.
+func (d *farDeck) awaitHello(t *testing.T, instance string) {
+	t.Helper()
+	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(100 * time.Millisecond) {
+		out, _, code := d.run(t, "agent", "status", "--json")
+		if code == exitOK && !strings.Contains(out, instance) {
+			return
+		}
+	}
+	t.Fatal("no other agent comes")
+}
