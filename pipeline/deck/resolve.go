@@ -133,11 +133,22 @@ func (d *Deck) Resolve(ctx context.Context, req pipeline.Resolve) (pipeline.Acti
 			return a, cannot("", "it cannot be interrupted")
 		}
 		cancel(engine.TakenOver{By: req.By})
-		return d.Action(ctx, req.Action, 10*time.Second)
+		return d.endOf(ctx, req.Action)
 	default:
 		return a, pipeline.Problemf(pipeline.ProblemUsage, "resume, abandon or takeover", "cannot %s action %q: no such way", req.How, req.Action)
 	}
 	return d.Action(ctx, req.Action, 0)
+}
+
+// endOf waits a while for an action to end.
+func (d *Deck) endOf(ctx context.Context, id string) (pipeline.Action, error) {
+	until := d.p.Now().Add(10 * time.Second)
+	for {
+		a, err := d.Action(ctx, id, time.Second)
+		if err != nil || a.EndedAt != nil || d.p.Now().After(until) {
+			return a, err
+		}
+	}
 }
 
 func (d *Deck) unpark(id string) {
