@@ -140,7 +140,15 @@ func checkGPUs(ctx context.Context, rep *checkReport, s specFile) {
 	}
 	switch {
 	case len(r.GPUs) > 0:
-		rep.add("gpus", "source", checkOK, fmt.Sprintf("%s lists %d GPUs", r.Kind, len(r.GPUs)), "")
+		text, todo := fmt.Sprintf("%s lists %d GPUs", r.Kind, len(r.GPUs)), ""
+		if len(r.GPUs) == 1 {
+			text = r.Kind + " lists 1 GPU"
+		}
+		if r.Reason != "" {
+			text += "; " + r.Reason
+			todo = "nvidia-smi tells less and takes longer: `make gpu` builds pipedeck-gpu"
+		}
+		rep.add("gpus", "source", checkOK, text, todo)
 	case needed != "":
 		rep.add("gpus", "source", checkFail, fmt.Sprintf("none: %s; stage %q needs GPUs", r.Reason, needed), "install the NVIDIA driver, or use `count` instead of `per_gpu`")
 	default:

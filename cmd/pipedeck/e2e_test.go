@@ -43,6 +43,7 @@ func TestE2E(t *testing.T) {
 		{"demo signalled", testDemoSignalled},
 		{"demo of a shell that ends", testDemoOutlivesShell},
 		{"console", testConsole},
+		{"foreign", testForeign},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, bin) })
 	}
