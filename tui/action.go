@@ -194,10 +194,19 @@ func (v *actionView) endLines(w int) []line {
 		out = append(out, nil, rowOf(bold, cut(clean(":action-resume "+a.ID+" goes on, :action-abandon "+a.ID+" ends it here."), w)))
 	case v.offers():
 		out = append(out, nil, rowOf(bold, cut(clean(fmt.Sprintf("Enter: the plan to %s %s, as it is now.", v.then.Verb, v.then.Target)), w)))
+	case a.EndedAt != nil && movesFiles(a):
+		out = append(out, nil, rowOf(plain, cut(clean(":undo "+a.ID+" brings back what it moved, as long as that is in the trash."), w)))
 	case a.EndedAt == nil:
 		out = append(out, nil, rowOf(dim, cut("Esc leaves this view; the action goes on in the agent, and `a` comes back to it.", w)))
 	}
 	return out
+}
+
+// movesFiles says whether an action has put files into the trash.
+func movesFiles(a pipeline.Action) bool {
+	return slices.ContainsFunc(a.Steps, func(s pipeline.StepResult) bool {
+		return s.BeganAt != nil && s.Kind == pipeline.StepTrash
+	})
 }
 
 func toggleEvidence(m *model) []effect {

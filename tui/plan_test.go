@@ -405,8 +405,11 @@ func TestNoAccidentConfirms(t *testing.T) {
 		answered := 0
 		for range rapid.IntRange(1, 80).Draw(rt, "presses") {
 			d.press(rapid.SampledFrom(keys).Draw(rt, "key"))
-			if rapid.IntRange(0, 9).Draw(rt, "what") == 0 {
+			switch what := rapid.IntRange(0, 9).Draw(rt, "what"); {
+			case what == 0:
 				d.m.paste("1204 dflash-qwen36-27b\n")
+			case what == 1 && d.m.ui.top() == nil:
+				d.intend(rapid.SampledFrom([]pipeline.Verb{pipeline.VerbWipe, pipeline.VerbStop, pipeline.VerbKill}).Draw(rt, "verb"), "extract/hidden_states")
 			}
 			for ; answered < len(d.fx); answered++ {
 				switch e := d.fx[answered].(type) {
@@ -494,6 +497,15 @@ func TestActionOfAnotherConsole(t *testing.T) {
 		t.Errorf("open checks ask for %v", fx)
 	}
 	d.shows("After the start").shows("waiting").shows("none yet: loading")
+}
+
+func TestWipedFilesCanBeBroughtBack(t *testing.T) {
+	t.Parallel()
+	a := exampleAction("a-16", t0())
+	a.Steps[1].Kind = pipeline.StepTrash
+	d := newDesk(t, healthy(4))
+	d.m.showAction(a, pipeline.Intent{})
+	d.shows(":undo a-16 brings back what it moved")
 }
 
 func TestInterruptedActionIsResolvedExplicitly(t *testing.T) {
