@@ -83,6 +83,11 @@ func (a *app) act(ctx context.Context, c *client.Client, in pipeline.Intent, con
 			return err
 		}
 	}
+	if p.Executable {
+		if err := a.pushSync(ctx, in.Verb); err != nil {
+			return err
+		}
+	}
 	return a.apply(ctx, c, p.ID, confirm, wait)
 }
 

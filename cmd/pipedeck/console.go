@@ -53,10 +53,12 @@ func (a *app) console(ctx context.Context) error {
 			return err
 		}
 		r.alone()
+		var first pipeline.Deck = c
 		if f, ok := r.(*far); ok {
 			go f.fwd.keep(ctx, c)
+			first = &syncingDeck{Client: c, f: f, starts: map[string]bool{}}
 		}
-		err = a.openConsole(ctx, c, keys, func(ctx context.Context) (pipeline.Deck, error) { return r.dial(ctx) })
+		err = a.openConsole(ctx, first, keys, func(ctx context.Context) (pipeline.Deck, error) { return r.dial(ctx) })
 		if errors.Is(err, tui.ErrDumbTerminal) {
 			return a.snapshot(ctx, "")
 		}

@@ -258,3 +258,54 @@ func testBesideLogs(t *testing.T, bin string) {
 	t.Logf("%d MB of logs, %d snapshots beside them: median %v, 99 %% within %v, slowest %v",
 		got.Load()/1e6, len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
 }
+
+// testSync starts a worker whose code comes from the laptop, and a changed one
+// again, on a node that allows one session and forwards nothing.
+func testSync(t *testing.T, bin string) {
+	d := newFarDeck(t, bin, sshtest.Options{Lines: []string{"MaxSessions 1", "DisableForwarding yes"}})
+	text := fmt.Sprintf(cutYAML, d.work, d.node.Dest(), d.store.URL(), 4, 1)
+	text = strings.Replace(text, "stages:\n", "sync: [{from: code, to: src}]\nstages:\n", 1)
+	text = strings.Replace(text, "mkdir -p out;", "mkdir -p out; src/lib/hello;", 1)
+	d.write(t, "pipedeck.yaml", text)
+	for _, dir := range []string{"code/lib", "code/.git"} {
+		if err := os.MkdirAll(filepath.Join(d.dir, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code := func(name, text string, mode os.FileMode) {
+		t.Helper()
+		file := filepath.Join(d.dir, "code", name)
+		if err := os.WriteFile(file, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code("lib/hello", "#!/bin/sh\necho hello one\n", 0o755)
+	code("config", "", 0o644)
+	code(".git/secret", "no code", 0o644)
+	pushes := func(args []string, says ...string) {
+		t.Helper()
+		_, errs, code := d.run(t, args...)
+		if code != exitOK {
+			t.Fatalf("%q ends with %d: %s", args, code, errs)
+		}
+		for _, want := range says {
+			if !strings.Contains(errs, want) {
+				t.Errorf("no %q in %s", want, errs)
+			}
+		}
+	}
+	pushes([]string{"start", "extract"}, "sync: new: src/lib/hello", "sync: new: src/config", "pushed 2 of 2")
+	if out := d.must(t, "logs", "extract/0"); !strings.Contains(out, "hello one") {
+		t.Errorf("the log: %s", out)
+	}
+	code("lib/hello", "#!/bin/sh\necho hello two\n", 0o755)
+	pushes([]string{"restart", "extract", "--confirm", "far"}, "sync: changed: src/lib/hello", "pushed 1 of 2")
+	if out := d.must(t, "logs", "extract/0"); !strings.Contains(out, "hello two") {
+		t.Errorf("the log: %s", out)
+	}
+	pushes([]string{"start", "extract"}, "sync: 2 files are the same")
+	if left, err := filepath.Glob(filepath.Join(d.work, "src", ".*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %q %v", left, err)
+	}
+	d.must(t, "stop", "extract", "--confirm", "far")
+}

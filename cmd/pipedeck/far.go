@@ -35,6 +35,8 @@ const (
 	farUpgrade = "upgrade" // replace the agent by this program's
 	farRemove  = "remove"  // remove the programs
 	farCheck   = "check"   // look at the node
+	farSync    = "sync"    // compare files that a console would push
+	farPut     = "put"     // write them
 )
 
 // farRequest is what most of them need.
@@ -79,7 +81,8 @@ func (a *app) farCommand() *cobra.Command {
 }
 
 func (a *app) farAnswer(ctx context.Context, op string) (any, error) {
-	line, err := bufio.NewReader(io.LimitReader(a.in, wire.MaxBody*4)).ReadBytes('\n')
+	in := bufio.NewReader(a.in)
+	line, err := readRequest(in)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the request: %w", err)
 	}
@@ -90,10 +93,11 @@ func (a *app) farAnswer(ctx context.Context, op string) (any, error) {
 		}
 		return farFile(req, op == farInstall)
 	}
-	var req farRequest
-	if err := json.Unmarshal(line, &req); err != nil {
+	var full syncRequest
+	if err := json.Unmarshal(line, &full); err != nil {
 		return nil, fmt.Errorf("cannot read the request: %w", err)
 	}
+	req := full.farRequest
 	s, err := a.farSpec(req)
 	if err != nil {
 		return nil, err
@@ -110,6 +114,10 @@ func (a *app) farAnswer(ctx context.Context, op string) (any, error) {
 		return a.farUpgrade(ctx, h, req.Force)
 	case farRemove:
 		return farRemoval(ctx, h)
+	case farSync:
+		return farDiffer(h, full)
+	case farPut:
+		return farPutFiles(h, full, in)
 	case farCheck:
 		rep := &checkReport{Items: []checkItem{}}
 		checkNode(ctx, rep, s)
@@ -118,6 +126,26 @@ func (a *app) farAnswer(ctx context.Context, op string) (any, error) {
 	}
 	return nil, pipeline.Problemf(pipeline.ProblemUsage, "console and node have different versions: `pipedeck agent deploy`",
 		"cannot answer %q: no such call", op)
+}
+
+// maxRequest bounds a request: a spec and a list of files.
+const maxRequest = 16 << 20
+
+// readRequest reads one line and nothing of what follows it.
+func readRequest(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return line, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		case len(line) > maxRequest:
+			return nil, fmt.Errorf("more than %d bytes", maxRequest)
+		}
+	}
 }
 
 // farSpec is the console's spec, as this machine's.

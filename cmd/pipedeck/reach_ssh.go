@@ -92,6 +92,7 @@ func (f *far) dial(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.node.Prefer(c.First().Version, c.First().SHA256)
 	f.fwd.once(ctx, c, f.a.say)
 	return c, nil
 }

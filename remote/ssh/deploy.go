@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"strings"
 	"time"
 
 	"pipedeck/pipeline"
@@ -45,9 +46,12 @@ func NewFile(name, file string) (File, error) {
 	return File{Name: name, Path: file, SHA256: hex.EncodeToString(sum.Sum(nil)), Size: size}, nil
 }
 
+// hashLetters is how much of a program's hash is in its folder's name.
+const hashLetters = 12
+
 // folder is the versioned place of a program below a base.
 func (p Program) folder(base string) string {
-	return path.Join(base, "bin", p.Version+"-"+p.Files[0].SHA256[:12])
+	return path.Join(base, "bin", p.Version+"-"+p.Files[0].SHA256[:hashLetters])
 }
 
 // Progress is told how far an upload is.
@@ -94,7 +98,7 @@ func (n *Node) Install(ctx context.Context, p Program, probe Probe, progress Pro
 func (n *Node) sameThere(ctx context.Context, exe string, p Program) bool {
 	for _, f := range p.Files {
 		var got FileReply
-		err := n.callOf(ctx, exe, "hash", FileRequest{Path: path.Join(path.Dir(exe), f.Name)}, &got)
+		err := n.callOf(ctx, exe, "hash", FileRequest{Path: path.Join(path.Dir(exe), f.Name)}, none(), &got)
 		if err != nil || got.SHA256 != f.SHA256 {
 			return false
 		}
@@ -132,7 +136,7 @@ func (n *Node) put(ctx context.Context, f, main File, folder string, zip bool, p
 		judge = path.Join(folder, main.Name)
 	}
 	var got FileReply
-	err = n.callOf(ctx, judge, "install", FileRequest{Path: part, To: path.Join(folder, f.Name), Want: f.SHA256}, &got)
+	err = n.callOf(ctx, judge, "install", FileRequest{Path: part, To: path.Join(folder, f.Name), Want: f.SHA256}, none(), &got)
 	if err == nil && got.SHA256 != f.SHA256 {
 		err = pipeline.Problemf(pipeline.ProblemFailed, "try again", "cannot install %q: there it is %s, here %s", f.Name, got.SHA256, f.SHA256)
 	}
@@ -230,3 +234,5 @@ func (c *counter) Read(p []byte) (int, error) {
 	c.tell(c.done)
 	return n, err
 }
+
+func none() io.Reader { return strings.NewReader("") }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"path"
 	"strconv"
@@ -18,15 +19,16 @@ import (
 // again after it was lost. It is safe for concurrent use.
 type Node struct {
 	stateDir string
-	version  string // of the program that is installed, as a path element
 
 	dialing chan struct{} // one connects at a time
 	dialer  dialer
 
 	mu      sync.Mutex
 	link    *link
-	bulk    *Node
+	bulk    *Node  // for what is large
+	side    *Node  // for commands, where the first has no session left
 	exe     string // the program on the node, once it is known
+	prefer  string // the folder of the build that runs
 	closed  bool
 	failure error // of the last attempt to connect
 	until   time.Time
@@ -103,11 +105,13 @@ func (n *Node) connected(ctx context.Context) (*link, error) {
 // Close ends the connections; what runs on the node goes on.
 func (n *Node) Close() {
 	n.mu.Lock()
-	l, bulk := n.link, n.bulk
+	l, others := n.link, []*Node{n.bulk, n.side}
 	n.closed = true
 	n.mu.Unlock()
-	if bulk != nil {
-		bulk.Close()
+	for _, other := range others {
+		if other != nil {
+			other.Close()
+		}
 	}
 	if l != nil {
 		l.close(fmt.Errorf("closed here"))
@@ -134,11 +138,7 @@ func (n *Node) Dial(ctx context.Context) (net.Conn, error) {
 func (n *Node) DialBulk(ctx context.Context) (net.Conn, error) {
 	n.mu.Lock()
 	if n.bulk == nil {
-		opts := n.dialer.opts
-		opts.Prompt = nil
-		n.bulk = NewNode(opts, n.stateDir)
-		n.bulk.exe = n.exe
-		n.bulk.dialer.rings = n.dialer.rings
+		n.bulk = n.another()
 	}
 	bulk := n.bulk
 	n.mu.Unlock()
@@ -185,13 +185,61 @@ func (n *Node) program(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	n.mu.Lock()
+	prefer := n.prefer
+	n.mu.Unlock()
 	for _, b := range p.Bases {
-		if b.Usable && len(b.Installed) > 0 {
-			n.use(b.Installed[len(b.Installed)-1])
-			return b.Installed[len(b.Installed)-1], nil
+		if !b.Usable {
+			continue
+		}
+		for _, have := range b.Installed {
+			exe = have
+			if path.Base(path.Dir(have)) == prefer {
+				break
+			}
+		}
+		if exe != "" {
+			n.use(exe)
+			return exe, nil
 		}
 	}
 	return "", nil
+}
+
+// Prefer names the build that runs, so that calls are made with the same.
+func (n *Node) Prefer(version, sha256 string) {
+	if len(sha256) < hashLetters {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.prefer = version + "-" + sha256[:hashLetters]
+}
+
+// commands is a connection that has a session left: where one is all that the
+// node allows, the agent's stream has that of the first.
+func (n *Node) commands(ctx context.Context) (*link, error) {
+	l, err := n.connected(ctx)
+	if err != nil || !l.throughStdio() {
+		return l, err
+	}
+	n.mu.Lock()
+	if n.side == nil {
+		n.side = n.another()
+	}
+	side := n.side
+	n.mu.Unlock()
+	return side.connected(ctx)
+}
+
+// another is a Node for the same place with a connection of its own. Node.mu is
+// held.
+func (n *Node) another() *Node {
+	opts := n.dialer.opts
+	opts.Prompt = nil
+	other := NewNode(opts, n.stateDir)
+	other.exe, other.prefer, other.dialer.rings = n.exe, n.prefer, n.dialer.rings
+	return other
 }
 
 // use makes exe the program that the node's commands are run with.
@@ -222,6 +270,11 @@ type answer struct {
 // Call runs `agent far OP` of the program on the node: a request in, a result
 // or a Problem out. A call whose answer does not come has an unknown effect.
 func (n *Node) Call(ctx context.Context, op string, request, out any) error {
+	return n.CallWith(ctx, op, request, strings.NewReader(""), out)
+}
+
+// CallWith is Call with bytes that follow the request.
+func (n *Node) CallWith(ctx context.Context, op string, request any, body io.Reader, out any) error {
 	exe, err := n.program(ctx)
 	if err != nil {
 		return err
@@ -229,11 +282,11 @@ func (n *Node) Call(ctx context.Context, op string, request, out any) error {
 	if exe == "" {
 		return noAgent(&n.dialer.opts.Target)
 	}
-	return n.callOf(ctx, exe, op, request, out)
+	return n.callOf(ctx, exe, op, request, body, out)
 }
 
-func (n *Node) callOf(ctx context.Context, exe, op string, request, out any) error {
-	l, err := n.connected(ctx)
+func (n *Node) callOf(ctx context.Context, exe, op string, request any, follows io.Reader, out any) error {
+	l, err := n.commands(ctx)
 	if err != nil {
 		return err
 	}
@@ -246,7 +299,8 @@ func (n *Node) callOf(ctx context.Context, exe, op string, request, out any) err
 		return fmt.Errorf("cannot encode the request: %w", err)
 	}
 	mark := nonce()
-	r, err := l.run(ctx, fmt.Sprintf("exec %s agent far --mark %s %s", word, mark, op), strings.NewReader(string(body)+"\n"))
+	r, err := l.run(ctx, fmt.Sprintf("exec %s agent far --mark %s %s", word, mark, op),
+		io.MultiReader(strings.NewReader(string(body)+"\n"), follows))
 	if err != nil {
 		return err
 	}
