@@ -53,17 +53,22 @@ func main() {
 	w := flag.Int("width", 120, "of the terminal, in cells")
 	h := flag.Int("height", 40, "of the terminal, in cells")
 	text := flag.Bool("text", false, "also write each screen as text")
+	odd := flag.Bool("odd", false, "only the list of odd files")
 	flag.Parse()
-	if err := run(*bin, *out, *w, *h, *text); err != nil {
+	err := os.MkdirAll(*out, 0o755)
+	if err == nil {
+		err = oddPicture(*bin, *out, *text)
+	}
+	if err == nil && !*odd {
+		err = run(*bin, *out, *w, *h, *text)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "pictures:", err)
 		os.Exit(1)
 	}
 }
 
 func run(bin, out string, w, h int, text bool) error {
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return err
-	}
 	cmd := exec.Command(bin, "demo", "--theme", "dark")
 	cmd.Env = append(os.Environ(), "TERM=xterm-256color", "NO_COLOR=")
 	t, err := term.Open(cmd, w, h)
