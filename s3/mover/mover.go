@@ -47,20 +47,20 @@ type Options struct {
 
 // Mover implements pipeline.Mover over a ledger and two store clients.
 type Mover struct {
-	opt                              Options
-	log                              *slog.Logger
-	prefix                           string // of every key of this run
-	gate                             *gate
-	buffers                          *buffers
-	reserve                          *reserve
-	sizes                            sizes
-	names                            names
-	care                             *custody
-	small                            *queue // files that go in one PUT
-	large                            *queue // files that go in parts
-	toJudge                          *queue
-	slots                            chan struct{}
-	wakeScan, wakeVerify, wakeRemove chan struct{}
+	opt                    Options
+	log                    *slog.Logger
+	prefix                 string // of every key of this run
+	gate                   *gate
+	buffers                *buffers
+	reserve                *reserve
+	sizes                  sizes
+	names                  names
+	care                   *custody
+	small                  *queue // files that go in one PUT
+	large                  *queue // files that go in parts
+	toJudge                *queue
+	slots                  chan struct{}
+	wakeVerify, wakeRemove chan struct{}
 
 	counting  sync.Mutex // held from a commit of proofs until they are counted
 	mu        sync.Mutex
@@ -100,8 +100,8 @@ func New(opt Options) (*Mover, error) {
 		gate: newGate(s.Store.MaxParallel, opt), buffers: newBuffers(s.Store.MaxMemory), reserve: newReserve(opt.StateDir),
 		sizes: sizesFor(s.Store.MaxMemory), names: names{known: map[string]bool{}}, care: newCustody(opt.Boot),
 		small: newQueue(opt.Clock), large: newQueue(opt.Clock), toJudge: newQueue(opt.Clock),
-		slots:    make(chan struct{}, parallelBatches),
-		wakeScan: make(chan struct{}, 1), wakeVerify: make(chan struct{}, 1), wakeRemove: make(chan struct{}, 1),
+		slots:      make(chan struct{}, parallelBatches),
+		wakeVerify: make(chan struct{}, 1), wakeRemove: make(chan struct{}, 1),
 		removers: map[string]*local.Remover{}, broken: map[string]struct{}{}, changed: make(chan struct{}), stopped: true,
 	}
 	for i := range s.Stages {
@@ -179,7 +179,10 @@ func (m *Mover) Run(ctx context.Context) error {
 	m.stopped = false
 	m.mu.Unlock()
 	var wg sync.WaitGroup
-	loops := []func(context.Context){m.scanLoop, func(ctx context.Context) { m.knowLoop(ctx, left) }, m.dispatchSmall, m.dispatchLarge, m.verifyLoop, m.roomLoop}
+	loops := []func(context.Context){func(ctx context.Context) { m.knowLoop(ctx, left) }, m.dispatchSmall, m.dispatchLarge, m.verifyLoop, m.roomLoop}
+	for _, o := range m.outputs {
+		loops = append(loops, func(ctx context.Context) { m.scanLoop(ctx, o) })
+	}
 	for range judges {
 		loops = append(loops, m.judgeLoop)
 	}
@@ -350,7 +353,11 @@ func nudge(ch chan struct{}) {
 	}
 }
 
-func (m *Mover) scanNow() { nudge(m.wakeScan) }
+func (m *Mover) scanNow() {
+	for _, o := range m.outputs {
+		nudge(o.wakeScan)
+	}
+}
 
 // recoverAside puts back what a killed agent had moved aside. It is judged
 // anew like any file.

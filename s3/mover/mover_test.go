@@ -3,12 +3,14 @@ package mover_test
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"pipedeck/pipeline"
+	"pipedeck/s3/local"
 	"pipedeck/s3/s3test"
 )
 
@@ -207,4 +209,42 @@ func TestAnOldProofIsAskedForAgainBeforeTheFileGoes(t *testing.T) {
 	w.spec.Stages[0].Outputs[0].AfterUpload = "delete"
 	w.start()
 	w.await("all are moved, the lost one sent again", w.moved(3))
+}
+
+// TestAManifestNamesAFileBeforeItLeaves looks into the bucket whenever a local
+// file is about to go.
+func TestAManifestNamesAFileBeforeItLeaves(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	w.hurry = hurry
+	var asked, unnamed atomic.Int64
+	w.hook = func(point string) {
+		if point != local.PointRenamed {
+			return
+		}
+		asked.Add(1)
+		named := map[string]bool{}
+		for _, key := range w.server.Keys() {
+			if !strings.Contains(key, "/.pipedeck/manifests/") {
+				continue
+			}
+			body, _ := w.server.Object(key)
+			for i := range 20 {
+				if bytes.Contains(body, []byte(filepath.Base(sample(i)))) {
+					named[sample(i)] = true
+				}
+			}
+		}
+		for i := range 20 {
+			if !w.exists(sample(i)) && !named[sample(i)] {
+				unnamed.Add(1)
+			}
+		}
+	}
+	w.writeSamples(0, 20, 300)
+	w.start("extract")
+	w.await("all are moved", w.moved(20))
+	if asked.Load() == 0 || unnamed.Load() > 0 {
+		t.Errorf("%d looks, %d times a file was gone that no manifest names", asked.Load(), unnamed.Load())
+	}
 }

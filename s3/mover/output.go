@@ -27,6 +27,8 @@ type output struct {
 	spec  *spec.Output
 	dir   string
 	roots []root
+	// wakeScan asks for a scan now.
+	wakeScan chan struct{}
 
 	active   bool   // the mover may touch it
 	alive    bool   // processes of the stage live
@@ -202,6 +204,7 @@ func newArtifacts(s *spec.Spec) *output {
 
 func (o *output) reset() {
 	o.files, o.holders, o.retiring = map[string]*file{}, map[string]int64{}, map[string]bool{}
+	o.wakeScan = make(chan struct{}, 1)
 	o.ids = ids{byID: map[string]*file{}, twins: map[string]*twins{}}
 }
 

@@ -12,19 +12,16 @@ import (
 const rootPoll = 50 * time.Millisecond
 
 // watchedRoots knows the root directories that exist, and watches them. It
-// belongs to the scan loop.
+// belongs to the scan loop of one output.
 type watchedRoots struct {
 	watcher *local.Watcher // nil: there are only scans
 	seen    map[string]seenRoot
-	next    []time.Time // of the next look, by output
-	awaited []bool      // at the last one
+	next    time.Time // of the next look
+	awaited bool      // at the last one
 }
 
-func newWatchedRoots(watcher *local.Watcher, outputs int) *watchedRoots {
-	return &watchedRoots{
-		watcher: watcher, seen: map[string]seenRoot{},
-		next: make([]time.Time, outputs), awaited: make([]bool, outputs),
-	}
+func newWatchedRoots(watcher *local.Watcher) *watchedRoots {
+	return &watchedRoots{watcher: watcher, seen: map[string]seenRoot{}}
 }
 
 type seenRoot struct {
@@ -60,16 +57,15 @@ func (w *watchedRoots) watch(dir string) bool {
 	return w.watcher != nil && w.watcher.Add(dir) == nil
 }
 
-// lookForRoots looks at the roots of output i unless that was done a moment
-// ago. It says whether one came, and whether one is still awaited: of an output
-// whose workers live.
-func (m *Mover) lookForRoots(i int, w *watchedRoots) (came, awaited bool) {
-	o := m.outputs[i]
+// lookForRoots looks at an output's roots unless that was done a moment ago. It
+// says whether one came, and whether one is still awaited: of an output whose
+// workers live.
+func (m *Mover) lookForRoots(o *output, w *watchedRoots) (came, awaited bool) {
 	now := m.opt.Clock()
-	if o.isArtifacts() || now.Before(w.next[i]) {
-		return false, w.awaited[i]
+	if o.isArtifacts() || now.Before(w.next) {
+		return false, w.awaited
 	}
-	w.next[i] = now.Add(rootPoll)
+	w.next = now.Add(rootPoll)
 	m.mu.Lock()
 	live := o.active && o.alive
 	m.mu.Unlock()
@@ -77,6 +73,6 @@ func (m *Mover) lookForRoots(i int, w *watchedRoots) (came, awaited bool) {
 		c, missing := w.look(o.roots[r].dir)
 		came, awaited = came || c, awaited || missing && live
 	}
-	w.awaited[i] = awaited
+	w.awaited = awaited
 	return came, awaited
 }

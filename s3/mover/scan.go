@@ -23,8 +23,9 @@ const (
 )
 
 // scanLoop keeps o.files true: whole scans are the truth, hints of the watcher
-// make it early.
-func (m *Mover) scanLoop(ctx context.Context) {
+// make it early. Each output has a loop of its own: a directory with hundreds of
+// thousands of new files keeps no other from being seen.
+func (m *Mover) scanLoop(ctx context.Context, o *output) {
 	watcher, err := local.NewWatcher()
 	var hints <-chan local.Hint
 	if err != nil {
@@ -33,8 +34,8 @@ func (m *Mover) scanLoop(ctx context.Context) {
 		defer func() { _ = watcher.Close() }()
 		hints = watcher.Events()
 	}
-	roots := newWatchedRoots(watcher, len(m.outputs))
-	due := make([]time.Time, len(m.outputs))
+	roots := newWatchedRoots(watcher)
+	var due time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -42,28 +43,25 @@ func (m *Mover) scanLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case h := <-hints:
-			m.hint(ctx, h, due)
-		case <-m.wakeScan:
-			clear(due)
+			if m.hint(ctx, o, h) {
+				due = time.Time{}
+			}
+		case <-o.wakeScan:
+			due = time.Time{}
 		case <-timer.C:
 		}
-		timer.Reset(m.scanDue(ctx, due, roots))
+		var wait time.Duration
+		due, wait = m.scanDue(ctx, o, due, roots)
+		timer.Reset(wait)
 	}
 }
 
-// scanDue scans what is due and says when the next scan is.
-func (m *Mover) scanDue(ctx context.Context, due []time.Time, roots *watchedRoots) time.Duration {
-	next := maxScan
-	for i, o := range m.outputs {
-		came, awaited := m.lookForRoots(i, roots)
-		if awaited {
-			next = min(next, rootPoll)
-		}
-		began := m.opt.Clock()
-		if !came && began.Before(due[i]) {
-			next = min(next, due[i].Sub(began))
-			continue
-		}
+// scanDue scans if that is due, and says when it is the next time, and when to
+// look whether it is.
+func (m *Mover) scanDue(ctx context.Context, o *output, due time.Time, roots *watchedRoots) (time.Time, time.Duration) {
+	came, awaited := m.lookForRoots(o, roots)
+	began := m.opt.Clock()
+	if came || !began.Before(due) {
 		for r := range o.roots {
 			roots.again(o.roots[r].dir)
 		}
@@ -75,27 +73,29 @@ func (m *Mover) scanDue(ctx context.Context, due []time.Time, roots *watchedRoot
 			wait = max(wait, m.pause(idleScan))
 		}
 		m.mu.Unlock()
-		due[i] = m.opt.Clock().Add(wait)
-		next = min(next, wait)
+		due = m.opt.Clock().Add(wait)
 	}
-	return max(next, 10*time.Millisecond)
+	wait := min(due.Sub(m.opt.Clock()), maxScan)
+	if awaited {
+		wait = min(wait, rootPoll)
+	}
+	return due, max(wait, 10*time.Millisecond)
 }
 
-// hint looks at one path, or makes scans due.
-func (m *Mover) hint(ctx context.Context, h local.Hint, due []time.Time) {
-	for i, o := range m.outputs {
-		for r := range o.roots {
-			root := &o.roots[r]
-			if h.Root != "" && h.Root != root.dir || o.isArtifacts() {
-				continue
-			}
-			if h.Kind == local.HintOverflow || h.Kind == local.HintDir {
-				due[i] = time.Time{}
-				continue
-			}
-			m.look(ctx, o, root, h.Rel)
+// hint looks at one path, or says that a scan is due.
+func (m *Mover) hint(ctx context.Context, o *output, h local.Hint) (scan bool) {
+	for r := range o.roots {
+		root := &o.roots[r]
+		if h.Root != "" && h.Root != root.dir || o.isArtifacts() {
+			continue
 		}
+		if h.Kind == local.HintOverflow || h.Kind == local.HintDir {
+			scan = true
+			continue
+		}
+		m.look(ctx, o, root, h.Rel)
 	}
+	return scan
 }
 
 // look brings one path up to date.
@@ -226,7 +226,7 @@ func (m *Mover) refresh(f *file, e local.Entry) {
 
 // discover begins to count a file. Names that leave during the look at the disk
 // are noted, so that a file which this mover removed meanwhile does not come
-// back as a ghost. Only the scan loop discovers.
+// back as a ghost. Only the scan loop of an output discovers.
 func (m *Mover) discover(ctx context.Context, o *output, r *root, rel, key string) {
 	for again := true; again; {
 		m.mu.Lock()
