@@ -88,11 +88,12 @@ func (m *Mover) doneIDs(ctx context.Context, outputs []*output) ([]string, error
 				have[id] = n + 1
 			}
 		}
-		if err := m.opt.Ledger.Samples(ctx, o.name, add); err != nil {
-			return nil, err
-		}
+		// What is here first: a file that leaves meanwhile is in the ledger by then.
 		for _, id := range m.localIDs(o, func(f *file) bool { return f.complete }) {
 			add(id)
+		}
+		if err := m.opt.Ledger.Samples(ctx, o.name, add); err != nil {
+			return nil, err
 		}
 	}
 	ids := make([]string, 0, len(have))

@@ -248,3 +248,20 @@ func TestAManifestNamesAFileBeforeItLeaves(t *testing.T) {
 		t.Errorf("%d looks, %d times a file was gone that no manifest names", asked.Load(), unnamed.Load())
 	}
 }
+
+// TestDoneSetMissesNoFileThatLeaves asks for it again and again while files
+// leave: each is complete here or stored there, at every moment.
+func TestDoneSetMissesNoFileThatLeaves(t *testing.T) {
+	t.Parallel()
+	const files = 400
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	w.hurry = hurry
+	w.writeSamples(0, files, 300)
+	w.start("extract")
+	for !w.moved(files)() {
+		n, err := w.m.WriteDoneSet(t.Context(), "extract")
+		if err != nil || n != files {
+			t.Fatalf("%d of %d ids are done: %v", n, files, err)
+		}
+	}
+}

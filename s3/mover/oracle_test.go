@@ -41,9 +41,9 @@ type oracle struct {
 type origin struct {
 	inode   int
 	foreign bool
-	// late: it took the place of an object. If that was not verified yet, nobody
-	// can tell it from one that arrived damaged, and invariant 2 (b) lets the
-	// mover replace it.
+	// late: it came when the mover may have begun its PUT. If that was not
+	// verified yet, nobody can tell it from one that arrived damaged, and
+	// invariant 2 (b) lets the mover replace it.
 	late bool
 }
 
@@ -141,7 +141,7 @@ func (o *oracle) checkOverwrites() {
 func (o *oracle) tamper(p *truth, data []byte) {
 	old, had := o.w.server.Swap(o.key(p.rel), data)
 	if data != nil {
-		o.origins[tagOf(data)] = origin{foreign: true, late: had}
+		o.origins[tagOf(data)] = origin{foreign: true, late: had || p.present}
 	}
 	if had && bytes.Equal(old, p.data) {
 		p.safe = old

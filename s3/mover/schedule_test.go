@@ -219,7 +219,8 @@ func (s *schedule) doneSet() {
 		}
 		// What was spoilt after it had been stored is done or not, by when it was.
 		if stored, ok := s.w.server.Object(s.key(p.rel)); whole || !ok || s.origins[tagOf(stored)].inode == 0 {
-			s.t.Fatalf("id %d of %s: done %v, whole %v", id, p.rel, done[id], whole)
+			a := s.tell(order{Do: "read"})
+			s.t.Fatalf("id %d of %s: done %v, whole %v, there %v; %d of %d bytes are stored; failures %+v", id, p.rel, done[id], whole, p.present, len(stored), len(p.data), a.Failures)
 		}
 	}
 }
