@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"testing/synctest"
 
 	"pipedeck/pipeline"
 )
@@ -100,6 +101,14 @@ func (c *fakeCustody) Suspend(_ context.Context, action string, outputs []string
 	defer c.mu.Unlock()
 	c.suspended[action] = outputs
 	return nil
+}
+
+// held is how many actions keep the mover off, once all has come to rest.
+func (c *fakeCustody) held() int {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.suspended)
 }
 
 func (c *fakeCustody) Release(_ context.Context, action string) error {

@@ -89,7 +89,7 @@ func TestWipeStopsCountsAndMovesWhatWasListed(t *testing.T) {
 		if left := w.custody.names(states); len(left) != 0 {
 			t.Errorf("left: %v", left)
 		}
-		if len(w.custody.suspended) != 0 {
+		if w.custody.held() != 0 {
 			t.Error("the mover is still kept off")
 		}
 		if a := do(t, d, pipeline.VerbUndo, undone); a.Result != pipeline.Verified {
@@ -203,7 +203,7 @@ func TestRacesBetweenPlanAndApply(t *testing.T) {
 				if left := w.custody.names(states); !slices.Equal(left, tc.left) {
 					t.Errorf("left: %v, want %v", left, tc.left)
 				}
-				if len(w.custody.suspended) != 0 {
+				if w.custody.held() != 0 {
 					t.Error("the mover is still kept off")
 				}
 			})
