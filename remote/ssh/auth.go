@@ -232,6 +232,22 @@ func (k *keyring) tried() string {
 	return "tried " + strings.Join(uniq, ", ")
 }
 
+// unusable is why a key that the server would take was not used, nil if there
+// was none.
+func (k *keyring) unusable() error {
+	for _, id := range k.ids {
+		if l, ok := id.signer.(*lockedKey); ok {
+			l.mu.Lock()
+			err := l.failed
+			l.mu.Unlock()
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // errLocked says that an encrypted key is needed and nobody can be asked.
 var errLocked = errors.New("the key is encrypted and nobody can be asked for its passphrase")
 
@@ -245,6 +261,7 @@ type lockedKey struct {
 
 	mu     sync.Mutex
 	signer xssh.AlgorithmSigner
+	failed error // why it could not be used though the server took it
 }
 
 // PublicKey implements xssh.Signer.
@@ -270,6 +287,12 @@ func (l *lockedKey) unlock() (xssh.AlgorithmSigner, error) {
 	if l.signer != nil {
 		return l.signer, nil
 	}
+	l.signer, l.failed = l.open()
+	return l.signer, l.failed
+}
+
+// open asks for the passphrase.
+func (l *lockedKey) open() (xssh.AlgorithmSigner, error) {
 	if l.prompt == nil {
 		return nil, fmt.Errorf("cannot use key %q: %w", l.file, errLocked)
 	}
@@ -294,7 +317,6 @@ func (l *lockedKey) unlock() (xssh.AlgorithmSigner, error) {
 		if !ok {
 			return nil, fmt.Errorf("cannot use key %q: it cannot sign", l.file)
 		}
-		l.signer = as
 		return as, nil
 	}
 	return nil, fmt.Errorf("cannot use key %q: wrong passphrase", l.file)

@@ -273,24 +273,15 @@ func (d *dialer) explain(t *Target, keys *hostKeys, ring *keyring, err error) er
 	if len(ring.notes) > 0 {
 		notes = "; " + strings.Join(ring.notes, "; ")
 	}
-	switch {
-	case errors.Is(err, errLocked):
-		return denied(t, "run the command on a terminal once, or ssh-add the key", "%v", unwrapped(err))
+	switch unusable := ring.unusable(); {
+	case errors.Is(unusable, errLocked):
+		return denied(t, "run the command on a terminal once, or ssh-add the key", "%v", unusable)
+	case unusable != nil:
+		return denied(t, "", "%v", unusable)
 	case refusedKeys(err):
 		return denied(t, "name the right key with IdentityFile in ~/.ssh/config, or ssh-add it", "the server accepts none of the keys (%s%s)", ring.tried(), notes)
-	case strings.Contains(err.Error(), "cannot use key"):
-		return denied(t, "", "%v", unwrapped(err))
 	}
 	return lost("", "cannot connect to %q: %w", t.label(), err)
-}
-
-// unwrapped strips what x/crypto puts before an error of ours.
-func unwrapped(err error) string {
-	text := err.Error()
-	if i := strings.Index(text, "cannot use key"); i >= 0 {
-		return text[i:]
-	}
-	return text
 }
 
 // shorter drops the address that net repeats.

@@ -205,7 +205,9 @@ func TestKeys(t *testing.T) {
 			}
 		}
 		o.headless = true
-		o.fails(t, s.Dest(), file, "encrypted", "ssh-add")
+		o.fails(t, s.Dest(), file, "the key is encrypted and nobody can be asked", "ssh-add")
+		o.headless, o.answers = false, []string{"a", "b", "c"}
+		o.fails(t, s.Dest(), file, "wrong passphrase")
 	})
 	t.Run("rsa, named by IdentityFile", func(t *testing.T) {
 		t.Parallel()
