@@ -23,6 +23,9 @@ func header(b board, u *ui, w int) line {
 		id += " @ " + b.node.Name
 	}
 	parts := []part{{span: txt(ident, " "+cut(clean(id), max(12, w/2))+" ")}, {span: linkSpan(b, w >= 60)}}
+	if via := viaText(b); via != "" {
+		parts = append(parts, part{span: txt(dim, via), drop: 6})
+	}
 	if b.have {
 		word, tally, l := worst(b)
 		parts = append(parts, part{span: txt(l, word)}, part{span: txt(l, tally), drop: 4})
@@ -84,6 +87,20 @@ func linkSpan(b board, withAge bool) span {
 	case pipeline.LinkStale, pipeline.LinkLost, pipeline.LinkAuth, pipeline.LinkVersion:
 	}
 	return txt(bad, text)
+}
+
+// viaText says how the node is reached where that is not this machine's socket.
+func viaText(b board) string {
+	via := deref(b.node.Link.Via)
+	switch {
+	case via == "":
+		return ""
+	case strings.Contains(via, "without an agent"):
+		return "no agent"
+	case strings.Contains(via, "dial-stdio"):
+		return "ssh, dial-stdio"
+	}
+	return "ssh"
 }
 
 // worst is the worst state of the deck in words, and the count behind it.
