@@ -185,9 +185,9 @@ func lossLines(p pipeline.Plan, w int, long bool) []line {
 	if l.LostFiles > 0 {
 		note := bytesText(l.LostBytes)
 		if l.RecomputeSeconds != nil {
-			note += ", about " + lasting(*l.RecomputeSeconds) + " to compute again"
+			note += ", recompute about " + lasting(*l.RecomputeSeconds)
 		} else if r := deref(l.RecomputeReason); r != "" {
-			note += ", time to compute again: " + r
+			note += ", recompute: " + r
 		}
 		out = append(out, lossRow(bad, "  WILL BE LOST", l.LostFiles, l.Files, note))
 	} else {

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"flag"
@@ -62,6 +63,9 @@ func run(bin string, length, warm time.Duration, files int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.end()) }()
+	if err := d.fillLog(); err != nil {
+		return err
+	}
 	load, _ := os.ReadFile("/proc/loadavg")
 	fmt.Printf("terminal %dx%d, %v each, load before %s\n\n", width, height, length, strings.Join(strings.Fields(string(load))[:1], " "))
 	fmt.Println("| program | bytes/s | CPU of a core | key to screen, median | slowest of 20 |")
@@ -96,6 +100,7 @@ type program struct {
 func programs(d deck) []program {
 	return []program{
 		{"pipedeck", []string{d.bin}, "8/8 workers", "?", "next pane", "\x1b", "q", d.dir, d.env()},
+		{"pipedeck, opening a log of 900,000 lines", []string{d.bin}, "8/8 workers", "l", "following", "q", "q", d.dir, d.env()},
 		{"btop", []string{"btop"}, "cpu", "", "", "", "q", d.dir, nil},
 		{"nvtop", []string{"nvtop"}, "GPU", "", "", "", "q", d.dir, nil},
 	}
@@ -278,6 +283,19 @@ func (d deck) make(server *s3test.DemoServer) error {
 	text := fmt.Sprintf(specYAML, work, server.Bucket(), server.URL(), d.bin, gpus)
 	return errors.Join(os.Mkdir(gpus, 0o755), os.Mkdir(work, 0o755),
 		os.WriteFile(filepath.Join(d.dir, "pipedeck.yaml"), []byte(text), 0o644))
+}
+
+// fillLog makes the log of the first worker a long one.
+func (d deck) fillLog() error {
+	f, err := os.OpenFile(filepath.Join(d.dir, "work", ".pipedeck", "logs", "extract-0.log"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	for i := range 900_000 {
+		fmt.Fprintf(w, "2026-11-30T10:00:00Z INFO sample %d written, loss 0.1234\n", i)
+	}
+	return errors.Join(w.Flush(), f.Close())
 }
 
 // end stops workers and agent; one that cannot be stopped is said.
