@@ -16,8 +16,9 @@ const (
 	// before it answers how far that is; factsPatience bounds the other facts.
 	planPatience  = time.Second
 	factsPatience = 10 * time.Second
-	// looksKept is how long a finished look serves whoever asked for it.
-	looksKept = 5 * time.Second
+	// looksKept is how long a finished look waits for whoever was told that it
+	// was not finished yet; nobody else is served by an old one.
+	looksKept = 30 * time.Second
 	// plansKept bounds the plans of one intent: a console renews the one that
 	// it shows, and each may list many files.
 	plansKept = 4
@@ -35,6 +36,7 @@ type heldPlan struct {
 // the same while it is under way.
 type filesLook struct {
 	done, total atomic.Int64
+	owed        atomic.Bool // somebody was told to ask again
 	finished    chan struct{}
 	at          time.Time // when it finished
 	holdings    []pipeline.Holding
@@ -121,20 +123,21 @@ func (d *Deck) made(ctx context.Context, stage string) *pipeline.MadeFacts {
 
 // holdings joins or begins a look, and waits a moment for it.
 func (d *Deck) holdings(ctx context.Context, req pipeline.HoldingsRequest) ([]pipeline.Holding, *pipeline.Checking, error) {
-	look := d.look4(req)
+	look := d.lookAt(req)
 	timer := time.NewTimer(planPatience)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	case <-timer.C:
+		look.owed.Store(true)
 		return nil, &pipeline.Checking{Done: look.done.Load(), Total: look.total.Load()}, nil
 	case <-look.finished:
 		return look.holdings, nil, look.err
 	}
 }
 
-func (d *Deck) look4(req pipeline.HoldingsRequest) *filesLook {
+func (d *Deck) lookAt(req pipeline.HoldingsRequest) *filesLook {
 	raw, err := json.Marshal(req)
 	if err != nil {
 		raw = nil
@@ -145,7 +148,7 @@ func (d *Deck) look4(req pipeline.HoldingsRequest) *filesLook {
 	if l := d.looks[key]; l != nil {
 		select {
 		case <-l.finished:
-			if d.p.Now().Sub(l.at) < looksKept {
+			if l.owed.Swap(false) && d.p.Now().Sub(l.at) < looksKept {
 				return l
 			}
 		default:

@@ -265,6 +265,22 @@ func TestAnExpiredPlanAndAClockStep(t *testing.T) {
 	})
 }
 
+// Nobody is answered from an old look: what appeared since counts.
+func TestEachPlanLooksAfresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		d, end := w.agent(t)
+		defer end()
+		if p := wipePlan(t, d, wipe(states)); p.Loss.Files != 0 || p.Confirm != nil {
+			t.Fatalf("%+v", p.Loss)
+		}
+		sixFiles(w)
+		if p := wipePlan(t, d, wipe(states)); p.Loss.LostFiles != 3 {
+			t.Errorf("%+v", p.Loss)
+		}
+	})
+}
+
 // A long look at the files does not hold up the answer.
 func TestAPlanSaysHowFarItsLookIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
