@@ -86,6 +86,9 @@ func (l *link) session(ctx context.Context) (*xssh.Session, error) {
 	case open.Err() != nil && ctx.Err() == nil:
 		l.close(fmt.Errorf("the node did not open a session within %s", openTimeout))
 		return nil, l.err()
+	case open.Err() == nil && !refused(err):
+		l.close(fmt.Errorf("the connection ended: %w", err)) // before its end is noticed elsewhere
+		return nil, l.err()
 	}
 	return nil, lost("is MaxSessions 0, or does the provider's gateway offer no commands? Use the direct SSH port of the node",
 		"cannot run commands on %q: %w", l.target.label(), err)

@@ -95,6 +95,9 @@ func (l *link) forward(ctx context.Context, socket string) (net.Conn, error) {
 		return nil, l.err()
 	case ctx.Err() != nil:
 		return nil, l.timeout(ctx)
+	case !refused(err):
+		l.close(fmt.Errorf("the connection ended: %w", err)) // before its end is noticed elsewhere
+		return nil, l.err()
 	}
 	return nil, err
 }
