@@ -78,13 +78,18 @@ func (d *decision) reap() error {
 
 // strangers shows what the processes are and blocks on those that are gone.
 func (d *decision) strangers() {
-	for _, pid := range d.in.PIDs {
+	for n, pid := range d.in.PIDs {
+		if slices.Contains(d.in.PIDs[:n], pid) {
+			d.block("process %d is named twice", pid)
+			continue
+		}
 		i := slices.IndexFunc(d.facts.Strangers, func(s Stranger) bool { return s.PID == pid })
 		if i < 0 {
 			d.block("there is no process %d, or it belongs to a worker already", pid)
 			continue
 		}
 		s := d.facts.Strangers[i]
+		d.plan.Processes = append(d.plan.Processes, ProcessID{PID: s.PID, StartTicks: s.StartTicks})
 		mem := "unknown GPU memory"
 		if s.GPUMem >= 0 {
 			mem = humanBytes(s.GPUMem) + " of GPU memory"

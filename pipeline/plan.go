@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"reflect"
+	"slices"
 	"time"
 )
 
@@ -84,8 +85,24 @@ type Plan struct {
 	// that it was refused.
 	Unreachable bool `json:"unreachable,omitempty"`
 	// Notes say what else the operator should know, in order of weight.
-	Notes  []string `json:"notes,omitempty"`
-	Intent Intent   `json:"intent"`
+	Notes []string `json:"notes,omitempty"`
+	// Processes are those that an adoption or a reaping showed: a process that
+	// got one of their numbers later is another.
+	Processes []ProcessID `json:"processes,omitempty"`
+	Intent    Intent      `json:"intent"`
+}
+
+// ProcessID tells a process from a later one with its number.
+type ProcessID struct {
+	PID        int    `json:"pid"`
+	StartTicks uint64 `json:"start_ticks"`
+}
+
+// Shown picks the processes that the plan showed from those that are there.
+func (p Plan) Shown(found []Stranger) []Stranger {
+	return slices.DeleteFunc(slices.Clone(found), func(s Stranger) bool {
+		return !slices.Contains(p.Processes, ProcessID{PID: s.PID, StartTicks: s.StartTicks})
+	})
 }
 
 // Checking is how far the look at files and store is; Total 0: not known yet.

@@ -19,6 +19,24 @@ type historyFilter struct {
 	since      time.Duration
 }
 
+// historyKinds are the kinds of records that a journal holds.
+var historyKinds = []string{"begin", "intent", "verified", "failed", "unknown", "refused", "end", "worker", "agent"}
+
+// check refuses what could match nothing, so that a slip does not look like an
+// empty journal.
+func (f historyFilter) check(limit int) error {
+	for _, k := range f.kinds {
+		if !slices.Contains(historyKinds, k) {
+			return pipeline.Problemf(pipeline.ProblemUsage, "the kinds are "+strings.Join(historyKinds, ", "),
+				"cannot show the history: there is no kind %q", k)
+		}
+	}
+	if limit < 0 || f.since < 0 {
+		return pipeline.Problemf(pipeline.ProblemUsage, "", "cannot show the history: --limit and --since take no negative value")
+	}
+	return nil
+}
+
 // asked is how many records must be read to pick from.
 func (f historyFilter) asked(limit int) int {
 	if f.action == "" && f.by == "" && len(f.kinds) == 0 && f.since == 0 {
@@ -52,18 +70,26 @@ func (a *app) historyCommand() *cobra.Command {
   pipedeck history --kind refused,failed --since 24h`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(limit); err != nil {
+				return err
+			}
 			return a.withDeck(cmd.Context(), func(_ specFile, c *client.Client) error {
 				recs, err := c.History(cmd.Context(), f.asked(limit))
 				if err != nil {
 					return err
 				}
-				return a.printHistory(f.pick(recs, limit, time.Now()))
+				picked := f.pick(slices.Clone(recs), limit, time.Now())
+				if len(picked) == 0 && len(recs) > 0 && !a.flag.json {
+					a.say("no record of the journal is like that")
+					return nil
+				}
+				return a.printHistory(picked)
 			})
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 0, "only the newest N records")
 	cmd.Flags().StringVar(&f.action, "action", "", "only those of this action or plan")
-	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "only these kinds: begin, intent, verified, failed, unknown, refused, end, worker, agent")
+	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "only these kinds: "+strings.Join(historyKinds, ", "))
 	cmd.Flags().StringVar(&f.by, "by", "", "only what this operator did (part of the name)")
 	cmd.Flags().DurationVar(&f.since, "since", 0, "only the last stretch of time, such as 24h")
 	return cmd

@@ -56,9 +56,6 @@ func (o *intentFlags) add(cmd *cobra.Command, options []option) {
 			f.IntSliceVar(&o.pids, "pid", nil, "the processes, in the order of their ranks")
 		}
 	}
-	if slices.Contains(options, optKeep) {
-		cmd.MarkFlagsMutuallyExclusive("keep", "discard")
-	}
 }
 
 // intent makes what was typed into data.
@@ -66,6 +63,16 @@ func (o *intentFlags) intent(verb pipeline.Verb, args []string) (pipeline.Intent
 	in := pipeline.Intent{Verb: verb, From: o.from, ProvenOnly: o.provenOnly, PIDs: o.pids, Accept: o.accept}
 	if len(args) > 0 {
 		in.Target = args[0]
+	}
+	if o.keep && o.discard {
+		return in, pipeline.Problemf(pipeline.ProblemUsage, "without either the outputs are settled",
+			"cannot %s %q: --keep and --discard exclude each other", verb, in.Target)
+	}
+	for _, what := range o.accept {
+		if !slices.Contains([]string{"inputs", "command", "world"}, what) {
+			return in, pipeline.Problemf(pipeline.ProblemUsage, "it takes inputs, command, world",
+				"cannot %s %q: --accept does not take %q", verb, in.Target, what)
+		}
 	}
 	if verb == pipeline.VerbWipe && (in.Target == "") == (o.scratch == "") {
 		return in, pipeline.Problemf(pipeline.ProblemUsage, "`pipedeck wipe OUTPUT`, or `pipedeck wipe --scratch STAGE`",

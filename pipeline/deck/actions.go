@@ -85,7 +85,14 @@ func (d *Deck) recordRefusal(req pipeline.ApplyRequest, cause error) {
 func (d *Deck) admit(ctx context.Context, req pipeline.ApplyRequest) (*heldPlan, error) {
 	d.mu.Lock()
 	held := d.plans[req.Plan]
+	var used error
+	if held != nil {
+		used = held.used()
+	}
 	d.mu.Unlock()
+	if used != nil {
+		return nil, used // rather than what else its own effect would make of it
+	}
 	if held == nil {
 		return nil, pipeline.Problemf(pipeline.ProblemRefused, "make a new one with `pipedeck plan`",
 			"cannot apply plan %q: there is no such plan, or it expired", req.Plan)
@@ -146,14 +153,22 @@ func (d *Deck) recheck(ctx context.Context, held *heldPlan) error {
 		"cannot apply plan %q: the world moved since it was made", held.plan.ID)
 }
 
+// used refuses a plan that was applied before. Deck.mu is held.
+func (h *heldPlan) used() error {
+	if h.action == "" {
+		return nil
+	}
+	return pipeline.Problemf(pipeline.ProblemRefused, "a plan is executed once; make a new one",
+		"cannot apply plan %q: action %q applied it before", h.plan.ID, h.action)
+}
+
 // take marks the plan as used and takes the deck's lease for an action that
 // changes processes. Settling, pausing and pushing lose nothing and need none.
 func (d *Deck) take(held *heldPlan, id, by string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if held.action != "" {
-		return pipeline.Problemf(pipeline.ProblemRefused, "a plan is executed once; make a new one",
-			"cannot apply plan %q: action %q applied it before", held.plan.ID, held.action)
+	if err := held.used(); err != nil {
+		return err
 	}
 	if needsLease(held.plan) {
 		if d.holder != "" {
@@ -237,8 +252,11 @@ func (d *Deck) observeAction(a pipeline.Action) {
 		}
 	}
 	d.actions[a.ID] = a
-	if a.EndedAt != nil && d.holder == a.ID {
-		d.holder = "" // whoever sees the end may act at once
+	if a.EndedAt != nil {
+		if d.holder == a.ID {
+			d.holder = "" // whoever sees the end may act at once
+		}
+		clear(d.looks) // and plans by what is there after it
 	}
 	d.world.Fold(pipeline.ActionReading{At: d.p.Now(), Action: &a})
 	d.wakeLocked()

@@ -107,12 +107,27 @@ func (d *Deck) trash(ctx context.Context, j engine.Job) engine.Outcome {
 		out.Text = fmt.Sprintf("%d files were moved before it ended: %s (`pipedeck undo %s` brings them back)", rep.Moved, out.Text, j.Action)
 		return out
 	}
+	rep.Moved = d.movedInAll(ctx, j.Action, rep.Moved)
 	now, err := d.p.Custody.Holdings(ctx, d.area(j.Step.On, false), nil)
 	if err != nil {
 		return unknown("%d files were moved, and the directory cannot be looked at: %v", rep.Moved, err)
 	}
 	d.foldMover()
 	return d.judgeTrash(j, c, rep, now)
+}
+
+// movedInAll adds what an agent that was interrupted here had moved before.
+func (d *Deck) movedInAll(ctx context.Context, action string, now int64) int64 {
+	trashes, err := d.p.Custody.Trashes(ctx)
+	if err != nil {
+		return now
+	}
+	for _, t := range trashes {
+		if t.Action == action && !t.Quarantine {
+			return max(now, t.Files)
+		}
+	}
+	return now
 }
 
 func (d *Deck) judgeTrash(j engine.Job, c cleared, rep pipeline.MoveReport, now []pipeline.Holding) engine.Outcome {

@@ -72,6 +72,15 @@ func (d *Deck) adoptProcesses(ctx context.Context, j engine.Job) engine.Outcome 
 	if err != nil {
 		return asReason(err)
 	}
+	found = j.Plan.Shown(found)
+	for rank, pid := range pids {
+		if d.adopted(name, rank, pid) {
+			continue // by the agent that was interrupted here
+		}
+		if !slices.ContainsFunc(found, func(s pipeline.Stranger) bool { return s.PID == pid }) {
+			return failed("process %d is not the one that was shown any more, or has ended; nothing was done to the others", pid)
+		}
+	}
 	world := len(pids)
 	if placed, err := d.place(ctx, st); err == nil {
 		world = max(world, len(placed))
@@ -113,13 +122,10 @@ func ranksTo(n int) []int {
 
 // adoptOne takes over one process, unless an interrupted adoption did already.
 func (d *Deck) adoptOne(ctx context.Context, st *spec.Stage, rank, world, pid int, found []pipeline.Stranger) *engine.Outcome {
-	if l, ok := d.seenAll()[st.Name][rank]; ok && l.State == pipeline.ProcRunning && l.PID == pid {
+	if d.adopted(st.Name, rank, pid) {
 		return nil
 	}
 	i := slices.IndexFunc(found, func(s pipeline.Stranger) bool { return s.PID == pid })
-	if i < 0 {
-		return new(failed("process %d is not there any more; nothing was done to the others", pid))
-	}
 	w := d.wants.stage(st.Name).Workers[rank]
 	id := st.Name + "-" + strconv.Itoa(rank) + "-" + strconv.Itoa(w.Launches+1)
 	err := d.wants.change(st.Name, func(s *pipeline.StageWant) {
@@ -137,6 +143,11 @@ func (d *Deck) adoptOne(ctx context.Context, st *spec.Stage, rank, world, pid in
 	}
 	d.record("worker", "adopted pid %d of %s as %s: %s", pid, found[i].User, workerID(st.Name, rank), strings.Join(found[i].Argv, " "))
 	return nil
+}
+
+func (d *Deck) adopted(stage string, rank, pid int) bool {
+	l, ok := d.seenAll()[stage][rank]
+	return ok && l.State == pipeline.ProcRunning && l.PID == pid
 }
 
 func (d *Deck) refsOf(s pipeline.Stranger) []pipeline.GPURef {
@@ -171,6 +182,7 @@ func (d *Deck) reapStrays(ctx context.Context, j engine.Job) engine.Outcome {
 	if err != nil {
 		return asReason(err)
 	}
+	found = j.Plan.Shown(found)
 	var left []string
 	for _, s := range found {
 		rest, err := d.p.Adopter.Reap(ctx, s)
