@@ -163,6 +163,10 @@ func TestPaletteMakesIntents(t *testing.T) {
 	if want := (planEffect{intent: pipeline.Intent{Verb: pipeline.VerbRestart, Target: "extract/3"}}); !reflect.DeepEqual(d.last(), effect(want)) {
 		t.Errorf("asked for %v", d.last())
 	}
+	d = newDesk(t, healthy(4)).press(":").text("settle hidden_states").press("enter")
+	if want := (planEffect{intent: pipeline.Intent{Verb: pipeline.VerbSettle, Target: "extract/hidden_states"}}); !reflect.DeepEqual(d.last(), effect(want)) {
+		t.Errorf("a bare name asked for %v", d.last())
+	}
 	d = newDesk(t, healthy(4)).press(":").text("kill nothing").press("enter").shows("no such name")
 	if len(d.fx) != 0 {
 		t.Errorf("an unknown target asked for %v", d.fx)

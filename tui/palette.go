@@ -211,6 +211,9 @@ func (m *model) runCommand(text string) []effect {
 			continue
 		}
 		target := strings.Join(words[1:], " ")
+		if c.targets != nil {
+			target = inFull(c.targets(m.board()), target)
+		}
 		switch {
 		case c.targets == nil && target != "":
 			m.ui.say(warn, c.name+" takes no argument")
@@ -223,6 +226,23 @@ func (m *model) runCommand(text string) []effect {
 	}
 	m.ui.say(warn, "no command \""+clean(words[0])+"\" (Tab completes)")
 	return nil
+}
+
+// inFull completes an output's bare name where only one has it.
+func inFull(all []string, target string) string {
+	if target == "" || strings.Trim(target, "0123456789") == "" || slices.Contains(all, target) {
+		return target
+	}
+	full := target
+	for _, name := range all {
+		if strings.HasSuffix(name, "/"+target) {
+			if full != target {
+				return target
+			}
+			full = name
+		}
+	}
+	return full
 }
 
 func isTarget(all []string, target string) bool {
