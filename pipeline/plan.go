@@ -255,7 +255,8 @@ type Action struct {
 type ApplyRequest struct {
 	Plan    string `json:"plan"`
 	Confirm string `json:"confirm"`
-	By      string `json:"by"` // user@host of the operator
+	By      string `json:"by"`   // user@host of the operator
+	From    string `json:"from"` // how the node was reached, with the key's fingerprint; "" on the node itself
 	Key     string `json:"key"`
 }
 

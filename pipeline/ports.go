@@ -348,11 +348,12 @@ type Journal interface {
 type JournalRecord struct {
 	Seq    int64     `json:"seq"`
 	At     time.Time `json:"at"`
-	Kind   string    `json:"kind"` // plan, intent, sent, observed, verified, failed, unknown, refused, expired, end, worker, agent
+	Kind   string    `json:"kind"` // begin, intent, sent, verified, failed, unknown, refused, expired, end, worker, agent
 	Action string    `json:"action,omitempty"`
 	Plan   string    `json:"plan,omitempty"`
 	Step   int       `json:"step,omitempty"`
 	By     string    `json:"by,omitempty"`
+	From   string    `json:"from,omitempty"`
 	Text   string    `json:"text"`
 	Data   any       `json:"data,omitempty"`
 	Prev   string    `json:"prev"`

@@ -15,6 +15,7 @@ type model struct {
 	do     doer
 	now    func() time.Time
 	by     string
+	from   func() string
 	size   size
 	in     input
 	ui     ui

@@ -96,7 +96,7 @@ func (m *model) atOnce(p pipeline.Plan, e planEffect) []effect {
 func (m *model) apply(p pipeline.Plan, e planEffect, confirm string) effect {
 	return applyEffect{
 		quiet: e.quiet, then: e.then,
-		req: pipeline.ApplyRequest{Plan: p.ID, Confirm: confirm, By: m.by, Key: "console-" + p.ID},
+		req: pipeline.ApplyRequest{Plan: p.ID, Confirm: confirm, By: m.by, From: m.origin(), Key: "console-" + p.ID},
 	}
 }
 
@@ -122,6 +122,13 @@ func (v *planView) renew(m *model, msg planMsg) []effect {
 		return v.files.renew(v.plan)
 	}
 	return nil
+}
+
+func (m *model) origin() string {
+	if m.from == nil {
+		return ""
+	}
+	return m.from()
 }
 
 // sameHarm says whether two versions of a plan do the same harm by the same

@@ -27,6 +27,7 @@ type Options struct {
 	In, Out *os.File                 // nil: standard input and output
 	Environ func(name string) string // nil: the process's environment
 	By      string                   // user@host of the operator, for the journal
+	From    func() string            // how the node is reached, for the journal; may be nil
 
 	Color    string // auto (also empty), always, 16, 256 or never
 	Sync     string // synchronised output: auto (also empty), on or off
@@ -65,7 +66,7 @@ func Run(ctx context.Context, o Options) error {
 	s.out = newOutput(o.Out, s.guard, s.drained)
 	m := newModel(doer{ctx: ctx, source: o.Source, deck: o.Deck, out: s}, o.Now,
 		ui{theme: o.Theme, ascii: o.ASCII, lock: lock{on: o.ReadOnly, pinned: o.ReadOnly}, keymap: o.Keys})
-	m.by, m.behind = o.By, s.out.behind
+	m.by, m.from, m.behind = o.By, o.From, s.out.behind
 	s.held = func() bool { return m.held.Swap(false) }
 	told := divertStderr()
 	defer told.restore()

@@ -109,7 +109,7 @@ func (a *app) plan(ctx context.Context, c *client.Client, in pipeline.Intent) (p
 
 // apply starts a plan and follows it to its end.
 func (a *app) apply(ctx context.Context, c *client.Client, plan, confirm string, wait bool) error {
-	act, err := c.Apply(ctx, pipeline.ApplyRequest{Plan: plan, Confirm: confirm, By: operator()})
+	act, err := c.Apply(ctx, pipeline.ApplyRequest{Plan: plan, Confirm: confirm, By: operator(), From: a.origin()})
 	if err != nil {
 		return err
 	}
@@ -334,6 +334,16 @@ func operator() string {
 		host = "unknown"
 	}
 	return name + "@" + host
+}
+
+// origin says how the node of this invocation was reached, "" on the node.
+func (a *app) origin() string {
+	for _, f := range a.nodes {
+		if from := f.node.Origin(); from != "" {
+			return from
+		}
+	}
+	return ""
 }
 
 func (a *app) printJSON(v any) error {

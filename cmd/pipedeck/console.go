@@ -77,7 +77,7 @@ func (a *app) openConsole(ctx context.Context, first pipeline.Deck, keys tui.Key
 		return tui.Plain(ctx, w, a.out, time.Now)
 	}
 	return tui.Run(ctx, tui.Options{
-		Source: w, Deck: first, In: inFile(a.in), Out: outFile(a.out), Now: time.Now, Environ: a.env, By: operator(),
+		Source: w, Deck: first, In: inFile(a.in), Out: outFile(a.out), Now: time.Now, Environ: a.env, By: operator(), From: a.origin,
 		Color: a.view.color, Sync: a.view.sync, Theme: tui.Theme(a.view.theme), ASCII: a.view.ascii, ReadOnly: a.view.readOnly, Keys: keys,
 	})
 }

@@ -20,7 +20,7 @@ type historyFilter struct {
 }
 
 // historyKinds are the kinds of records that a journal holds.
-var historyKinds = []string{"begin", "intent", "verified", "failed", "unknown", "refused", "end", "worker", "agent"}
+var historyKinds = []string{"begin", "intent", "sent", "verified", "failed", "unknown", "refused", "expired", "end", "worker", "agent"}
 
 // check refuses what could match nothing, so that a slip does not look like an
 // empty journal.

@@ -2,6 +2,7 @@ package deck
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,12 +74,22 @@ func needsList(p pipeline.Plan) bool {
 
 func (d *Deck) recordRefusal(req pipeline.ApplyRequest, cause error) {
 	rec := pipeline.JournalRecord{
-		At: d.p.Now(), Kind: "refused", Plan: req.Plan, By: req.By,
+		At: d.p.Now(), Kind: refusalKind(cause), Plan: req.Plan, By: req.By, From: req.From,
 		Text: fmt.Sprintf("%v (typed %q)", cause, req.Confirm),
 	}
 	if err := d.p.Journal.Append(rec); err != nil {
 		d.notice(pipeline.Error, "agent", "cannot write the journal: %v", err)
 	}
+}
+
+// errExpired is in the chain of a refusal whose plan was too old.
+var errExpired = errors.New("expired")
+
+func refusalKind(cause error) string {
+	if errors.Is(cause, errExpired) {
+		return "expired"
+	}
+	return "refused"
 }
 
 // admit finds the plan and checks everything that can refuse it.
@@ -100,7 +111,7 @@ func (d *Deck) admit(ctx context.Context, req pipeline.ApplyRequest) (*heldPlan,
 	p := held.plan
 	if d.p.Now().After(p.ExpiresAt) {
 		return nil, pipeline.Problemf(pipeline.ProblemRefused, "make a new one with `pipedeck plan`",
-			"cannot apply plan %q: it expired at %s", p.ID, p.ExpiresAt.Format(time.TimeOnly))
+			"cannot apply plan %q: it %w at %s", p.ID, errExpired, p.ExpiresAt.Format(time.TimeOnly))
 	}
 	if !p.Executable {
 		kind := pipeline.ProblemRefused

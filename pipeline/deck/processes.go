@@ -26,9 +26,7 @@ func (d *Deck) killWorkers(ctx context.Context, j engine.Job) engine.Outcome {
 		return verified("no worker was ever started")
 	}
 	for rank, l := range d.left(stop) {
-		if _, err := d.p.Host.Signal(ctx, l.ID, "SIGKILL", pipeline.ToSet); err != nil {
-			d.notice(pipeline.Error, workerID(stop.st.Name, rank), "cannot send SIGKILL: %v", err)
-		}
+		d.send(ctx, stop, rank, l, "SIGKILL", pipeline.ToSet)
 	}
 	if err := d.awaitGone(ctx, stop, d.p.Now().Add(termPatience), "SIGKILL sent"); err != nil {
 		return unknown("%v", err)
@@ -49,7 +47,7 @@ func (d *Deck) stopOf(j engine.Job) (stop stopping, whole bool, out *engine.Outc
 	if st == nil {
 		return stop, false, new(failed("the spec has no stage %q", name))
 	}
-	stop = stopping{st: st, ranks: ranks, report: j.Report}
+	stop = stopping{action: j.Action, step: j.Step.N, st: st, ranks: ranks, report: j.Report}
 	if ranks == nil {
 		stop.ranks = d.knownRanks(name)
 	}

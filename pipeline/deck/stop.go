@@ -25,6 +25,8 @@ const (
 
 // stopping is one stop of some workers of one stage.
 type stopping struct {
+	action string
+	step   int
 	st     *spec.Stage
 	ranks  []int
 	report func(string)
@@ -115,11 +117,25 @@ func (d *Deck) drain(ctx context.Context, stop stopping, since map[int]time.Time
 			end = at.Add(stop.st.Workers.Stop.Grace)
 			continue
 		}
-		if _, err := d.p.Host.Signal(ctx, l.ID, stop.st.Workers.Stop.Signal, pipeline.ToLeader); err != nil {
-			d.notice(pipeline.Error, workerID(stop.st.Name, rank), "cannot send %s: %v", stop.st.Workers.Stop.Signal, err)
-		}
+		d.send(ctx, stop, rank, l, stop.st.Workers.Stop.Signal, pipeline.ToLeader)
 	}
 	return d.awaitGone(ctx, stop, end, "draining")
+}
+
+// send signals one worker and journals what was sent to whom.
+func (d *Deck) send(ctx context.Context, stop stopping, rank int, l pipeline.LaunchSeen, sig string, to pipeline.Scope) {
+	sent, err := d.p.Host.Signal(ctx, l.ID, sig, to)
+	rec := pipeline.JournalRecord{
+		At: d.p.Now(), Kind: engine.KindSent, Action: stop.action, Step: stop.step, Data: sent,
+		Text: fmt.Sprintf("%s to the %s of %s", sig, to, workerID(stop.st.Name, rank)),
+	}
+	if err != nil {
+		rec.Text += fmt.Sprintf(": %v", err)
+		d.notice(pipeline.Error, workerID(stop.st.Name, rank), "cannot send %s: %v", sig, err)
+	}
+	if err := d.p.Journal.Append(rec); err != nil {
+		d.notice(pipeline.Error, "agent", "cannot write the journal: %v", err)
+	}
 }
 
 // escalate ends what outlived its grace: the set by SIGTERM, then SIGKILL.
@@ -134,9 +150,7 @@ func (d *Deck) escalate(ctx context.Context, stop stopping) error {
 		}
 		for rank, l := range rest {
 			d.notice(pipeline.Warn, workerID(stop.st.Name, rank), "outlived its grace: %s to the whole set", stage.sig)
-			if _, err := d.p.Host.Signal(ctx, l.ID, stage.sig, pipeline.ToSet); err != nil {
-				d.notice(pipeline.Error, workerID(stop.st.Name, rank), "cannot send %s: %v", stage.sig, err)
-			}
+			d.send(ctx, stop, rank, l, stage.sig, pipeline.ToSet)
 		}
 		if err := d.awaitGone(ctx, stop, d.p.Now().Add(stage.patience), stage.sig+" sent"); err != nil {
 			return err

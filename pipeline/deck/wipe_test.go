@@ -259,7 +259,7 @@ func TestAnExpiredPlanAndAClockStep(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		recs, _ := d.History(t.Context(), 0)
-		if last := recs[len(recs)-1]; last.Kind != "refused" || last.Plan != p.ID {
+		if last := recs[len(recs)-1]; last.Kind != "expired" || last.Plan != p.ID {
 			t.Errorf("the refusal is not in the journal: %+v", last)
 		}
 	})

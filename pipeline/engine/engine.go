@@ -54,7 +54,7 @@ func (e *Engine) Begin(id string, p pipeline.Plan, req pipeline.ApplyRequest) (p
 		a.Steps = append(a.Steps, pipeline.StepResult{N: s.N, Kind: s.Kind, Checks: []pipeline.Check{}})
 	}
 	err := e.Journal.Append(pipeline.JournalRecord{
-		At: now, Kind: KindBegin, Action: id, Plan: p.ID, By: req.By,
+		At: now, Kind: KindBegin, Action: id, Plan: p.ID, By: req.By, From: req.From,
 		Text: beginText(p, req.Confirm), Data: p,
 	})
 	if err != nil {
@@ -75,6 +75,7 @@ func beginText(p pipeline.Plan, typed string) string {
 const (
 	KindBegin  = "begin"
 	KindIntent = "intent"
+	KindSent   = "sent" // a signal, within a step
 	KindEnd    = "end"
 )
 
@@ -119,7 +120,10 @@ func (e *Engine) end(a pipeline.Action, result pipeline.Verdict) pipeline.Action
 	if a.Reason != nil {
 		text += ": " + *a.Reason
 	}
-	rec := pipeline.JournalRecord{At: end, Kind: KindEnd, Action: a.ID, Plan: a.Plan, By: a.By, Text: text}
+	rec := pipeline.JournalRecord{
+		At: end, Kind: KindEnd, Action: a.ID, Plan: a.Plan, By: a.By, Text: text,
+		Data: map[string]float64{"seconds": end.Sub(a.BeganAt).Seconds()},
+	}
 	if err := e.Journal.Append(rec); err != nil {
 		a.Result = pipeline.Unverified
 		reason := fmt.Sprintf("cannot journal the end: %v", err)

@@ -74,6 +74,9 @@ func (o *Open) note(r pipeline.JournalRecord) {
 			continue
 		}
 		at := r.At
+		if r.Kind == KindSent {
+			return
+		}
 		if r.Kind == KindIntent {
 			s.BeganAt = &at
 			return

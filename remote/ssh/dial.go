@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -64,7 +65,8 @@ type link struct {
 // dialer connects, with what it learned before.
 type dialer struct {
 	opts  Options
-	rings map[string]*keyring // by user and address
+	rings map[string]*keyring    // by user and address
+	used  atomic.Pointer[string] // fingerprint of the key that signed last
 }
 
 // open connects to the target over its jump hosts.
@@ -217,7 +219,7 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn, t *Target, keys *
 	}
 	config := &xssh.ClientConfig{
 		User: t.User, HostKeyCallback: check, HostKeyAlgorithms: keys.algorithms(),
-		AuthCallback: func(c *xssh.ClientAuthContext) (xssh.AuthMethod, error) { return choose(c, signers) },
+		AuthCallback: func(c *xssh.ClientAuthContext) (xssh.AuthMethod, error) { return choose(c, d.witnessed(signers)) },
 	}
 	c, channels, requests, err := xssh.NewClientConn(conn, t.KeyName, config)
 	if err != nil {
@@ -228,6 +230,31 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn, t *Target, keys *
 		return nil, err
 	}
 	return xssh.NewClient(c, channels, requests), nil
+}
+
+// witness notes which key signed: only one that the server takes is asked to.
+type witness struct {
+	xssh.AlgorithmSigner
+	used *atomic.Pointer[string]
+}
+
+// SignWithAlgorithm implements xssh.AlgorithmSigner.
+func (w witness) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (*xssh.Signature, error) {
+	w.used.Store(new(xssh.FingerprintSHA256(w.PublicKey())))
+	return w.AlgorithmSigner.SignWithAlgorithm(rand, data, algorithm)
+}
+
+// witnessed wraps what can be wrapped without hiding which algorithms it has.
+func (d *dialer) witnessed(signers []xssh.Signer) []xssh.Signer {
+	out := make([]xssh.Signer, 0, len(signers))
+	for _, s := range signers {
+		_, multi := s.(xssh.MultiAlgorithmSigner)
+		if as, ok := s.(xssh.AlgorithmSigner); ok && !multi {
+			s = witness{as, &d.used}
+		}
+		out = append(out, s)
+	}
+	return out
 }
 
 // methodsError are the ways to log in that the server offers and that are none.

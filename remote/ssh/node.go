@@ -34,6 +34,16 @@ type Node struct {
 	until   time.Time
 }
 
+// Origin says as whom and with which key the node was reached, for the journal
+// there; "" before the first connection.
+func (n *Node) Origin() string {
+	key := n.dialer.used.Load()
+	if key == nil {
+		return ""
+	}
+	return fmt.Sprintf("ssh as %s with key %s", n.dialer.opts.Target.User, *key)
+}
+
 // failurePause is how long the next caller gets the last failure instead of an
 // attempt of its own: several callers must not hammer a node.
 const failurePause = 200 * time.Millisecond
