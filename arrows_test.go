@@ -44,6 +44,7 @@ var removers = []string{
 // mayRemove names the files outside s3/local that remove or rename something,
 // and what: never an output.
 var mayRemove = map[string]string{
+	"bench/pictures/odd.go":         "the folder of a picture's deck",
 	"bench/console/main.go":         "the benchmark's own temporary folder",
 	"cmd/pipedeck/connect.go":       "the agent's copy of the spec",
 	"cmd/pipedeck/demo.go":          "the demo's own temporary folder",
