@@ -191,6 +191,35 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
+// TestAPlaceholderIsOneBesideAnyObject: also if that is not what this run left
+// there, and nobody remembers.
+func TestAPlaceholderIsOneBesideAnyObject(t *testing.T) {
+	t.Parallel()
+	for _, p := range []s3test.Personality{s3test.AWS(), s3test.OldCeph()} {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, s3test.Options{Personality: p},
+				strings.Replace(oneOutput, "format: safetensors", "format: any\n        settle: 50ms\n        after_upload: placeholder", 1))
+			w.hurry = hurry
+			w.writeSamples(0, 2, 300)
+			w.start("extract")
+			w.await("all are moved", w.moved(2))
+			w.stop()
+			w.forget()
+			w.unrecord(sample(1))
+			w.server.SetObject(w.key(sample(1)), []byte("somebody else's"))
+			w.start("extract")
+			w.await("there is no local file, and none has failed", func() bool {
+				r := w.reading()
+				return is(r.LocalFiles, 0) && is(r.FailedFiles, 0) && is(r.VerifiedFiles, 1) && r.Settled
+			})
+			if got, _ := w.server.Object(w.key(sample(1))); string(got) != "somebody else's" {
+				t.Errorf("the object is now %q", got)
+			}
+		})
+	}
+}
+
 func TestPauseHoldsUploads(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, s3test.Options{}, oneOutput)

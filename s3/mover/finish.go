@@ -49,6 +49,8 @@ func (m *Mover) finish(f *file, err error) {
 		m.enqueue(f)
 	case isGone(err):
 		m.vanish(f)
+	case errors.Is(err, errHolder):
+		m.holdsPlace(f)
 	case errors.Is(err, errMismatch):
 		m.mismatch(f, err.Error())
 	default:

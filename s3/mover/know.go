@@ -378,10 +378,15 @@ func (m *Mover) relook(ctx context.Context) error {
 func (m *Mover) learn(f *file, row ledger.Row) {
 	*f.row = row
 	if local.IsPlaceholder(f.id) && row.Stored != nil && row.Stored.Size > 0 {
-		f.dropped = true
-		f.out.drop(f)
-		f.out.holders[f.key] = f.id.CTimeNS
+		m.holdsPlace(f)
 		return
 	}
 	f.setStored(row.Stored != nil)
+}
+
+// holdsPlace counts a file no longer: it is a placeholder. Mover.mu is held.
+func (m *Mover) holdsPlace(f *file) {
+	f.dropped = true
+	f.out.drop(f)
+	f.out.holders[f.key] = f.id.CTimeNS
 }

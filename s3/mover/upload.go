@@ -18,6 +18,7 @@ import (
 var (
 	errChanged  = errors.New("the file changed while it was read")
 	errNotYet   = errors.New("nothing to send yet")
+	errHolder   = errors.New("an empty file beside an object that is not")
 	errMismatch = errors.New("the store holds another object of this name")
 )
 
@@ -222,6 +223,9 @@ func (s *sending) head(ctx context.Context) (*pipeline.Object, error) {
 func (s *sending) onto(ctx context.Context, obj *pipeline.Object, looked bool) error {
 	if obj == nil {
 		return s.write(ctx, s.p.ConditionalPut, "", looked || s.p.ConditionalPut)
+	}
+	if s.copy.Size == 0 && obj.Size > 0 {
+		return errHolder
 	}
 	like := compare(s.p, *obj, s.copy)
 	if like == unsure {

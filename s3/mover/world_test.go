@@ -262,7 +262,8 @@ func (w *world) lyingAside(rel string) bool {
 // await polls until ok, checking the invariant all the while.
 func (w *world) await(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(cmp.Or(w.patience, 5*time.Minute))
+	asked, _ := time.ParseDuration(os.Getenv("PIPEDECK_PATIENCE")) // of scripts/mutate; "" is 0
+	deadline := time.Now().Add(cmp.Or(asked, w.patience, 5*time.Minute))
 	for !ok() {
 		w.safe()
 		if time.Now().After(deadline) {
