@@ -208,7 +208,7 @@ func (a *app) ask(p pipeline.Plan) (string, error) {
 	if !isTerminal(a.in) || !isTerminal(a.err) {
 		return "", &pipeline.Problem{
 			Kind: pipeline.ProblemRefused, Plan: &p,
-			Text: fmt.Sprintf("cannot %s %q without confirmation: plan %s asks for %q", p.Action, p.Target, p.ID, *p.Confirm),
+			Text: fmt.Sprintf("cannot %s without confirmation: plan %s asks for %q", deed(p.Action, p.Target), p.ID, *p.Confirm),
 			Hint: fmt.Sprintf("pipedeck apply %s --confirm %q", p.ID, *p.Confirm),
 		}
 	}
@@ -218,11 +218,11 @@ func (a *app) ask(p pipeline.Plan) (string, error) {
 	}
 	line, err := bufio.NewReader(a.in).ReadString('\n')
 	if err != nil {
-		return "", &pipeline.Problem{Kind: pipeline.ProblemRefused, Text: fmt.Sprintf("cannot %s %q: not confirmed", p.Action, p.Target)}
+		return "", &pipeline.Problem{Kind: pipeline.ProblemRefused, Text: fmt.Sprintf("cannot %s: not confirmed", deed(p.Action, p.Target))}
 	}
 	typed := strings.TrimRight(line, "\r\n")
 	if typed != *p.Confirm {
-		return "", &pipeline.Problem{Kind: pipeline.ProblemRefused, Text: fmt.Sprintf("cannot %s %q: not confirmed; nothing was changed", p.Action, p.Target)}
+		return "", &pipeline.Problem{Kind: pipeline.ProblemRefused, Text: fmt.Sprintf("cannot %s: not confirmed; nothing was changed", deed(p.Action, p.Target))}
 	}
 	return typed, nil
 }
@@ -307,13 +307,21 @@ func (a *app) outcome(act pipeline.Action) error {
 		}
 		return nil
 	case pipeline.ActionFailed:
-		return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot %s %q: %s", act.Verb, act.Target, reasonOf(act))
+		return pipeline.Problemf(pipeline.ProblemFailed, "", "cannot %s: %s", deed(act.Verb, act.Target), reasonOf(act))
 	case pipeline.Running, pipeline.Unverified, pipeline.NotApplicable:
 		fallthrough
 	default:
 		return pipeline.Problemf(pipeline.ProblemUnreachable, "look at the evidence with `pipedeck history`",
-			"%s %q ended unproven: %s", act.Verb, act.Target, reasonOf(act))
+			"%s ended unproven: %s", deed(act.Verb, act.Target), reasonOf(act))
 	}
+}
+
+// deed names what was asked for; some verbs have no target.
+func deed(v pipeline.Verb, target string) string {
+	if target == "" {
+		return string(v)
+	}
+	return fmt.Sprintf("%s %q", v, target)
 }
 
 func reasonOf(act pipeline.Action) string {

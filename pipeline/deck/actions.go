@@ -37,21 +37,35 @@ func (d *Deck) Apply(ctx context.Context, req pipeline.ApplyRequest) (pipeline.A
 		d.recordRefusal(req, err)
 		return pipeline.Action{}, err
 	}
-	if needsList(held.plan) {
-		if err := d.writeList(id, held.list); err != nil {
-			d.release(id)
-			return pipeline.Action{}, err
-		}
-	}
-	a, err := d.engine.Begin(id, held.plan, req)
+	a, err := d.enter(held, id, req)
 	if err != nil {
-		d.release(id)
+		d.recordRefusal(req, err)
 		return pipeline.Action{}, err
 	}
 	a.After = d.awaitsChecks(held.plan)
 	d.observeAction(a)
 	d.begin(held.plan, a, 0)
 	return a, nil
+}
+
+// enter makes the durable records without which nothing may be done. Where
+// they fail the plan was not used.
+func (d *Deck) enter(held *heldPlan, id string, req pipeline.ApplyRequest) (pipeline.Action, error) {
+	var err error
+	if needsList(held.plan) {
+		err = d.writeList(id, held.list)
+	}
+	var a pipeline.Action
+	if err == nil {
+		a, err = d.engine.Begin(id, held.plan, req)
+	}
+	if err != nil {
+		d.mu.Lock()
+		held.action = ""
+		d.mu.Unlock()
+		d.release(id)
+	}
+	return a, err
 }
 
 // begin runs an action beside whoever asked for it, until it ends, the agent

@@ -107,3 +107,33 @@ func TestAResumedWipeCountsWhatWasMovedBefore(t *testing.T) {
 		}
 	})
 }
+
+// A plan whose action could not be recorded was not used: it says why, in the
+// journal too, and can be applied when there is room.
+func TestAPlanThatCouldNotBeginIsNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		sixFiles(w)
+		d, end := w.agent(t)
+		defer end()
+		p := wipePlan(t, d, wipe(states))
+		files := d.p.Files
+		d.p.Files = fullDisk{files}
+		_, err := d.Apply(t.Context(), pipeline.ApplyRequest{Plan: p.ID, Confirm: "3 d"})
+		if err == nil || !strings.Contains(err.Error(), "no space left") {
+			t.Fatalf("%v", err)
+		}
+		recs, err := w.journal.Read(0)
+		if err != nil || len(recs) == 0 || recs[len(recs)-1].Kind != "refused" {
+			t.Errorf("%+v, %v", recs, err)
+		}
+		d.p.Files = files
+		if a := applied(t, d, p, "3 d"); a.Result != pipeline.Verified {
+			t.Error(*a.Reason)
+		}
+	})
+}
+
+type fullDisk struct{ pipeline.Files }
+
+func (fullDisk) WriteFile(string, []byte) error { return errors.New("no space left on device") }

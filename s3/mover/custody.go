@@ -91,7 +91,7 @@ func (m *Mover) Suspend(ctx context.Context, action string, outputs []string) er
 	if len(names) == 0 {
 		return nil
 	}
-	if err := m.opt.Ledger.SetMeta(metaHold+action, strings.Join(names, "\n")); err != nil {
+	if err := m.saveMeta(metaHold+action, strings.Join(names, "\n")); err != nil {
 		return fmt.Errorf("cannot hold %q: %w", strings.Join(names, ", "), err)
 	}
 	m.mu.Lock()
@@ -142,7 +142,7 @@ func (m *Mover) Release(_ context.Context, action string) error {
 	if names == nil {
 		return nil
 	}
-	if err := m.opt.Ledger.SetMeta(metaHold+action, ""); err != nil {
+	if err := m.saveMeta(metaHold+action, ""); err != nil {
 		return fmt.Errorf("cannot release %q: %w", strings.Join(names, ", "), err)
 	}
 	m.mu.Lock()
@@ -177,7 +177,7 @@ func (m *Mover) Leave(ctx context.Context, stage string) error {
 	if m.opt.Spec.Stage(stage) == nil {
 		return pipeline.Problemf(pipeline.ProblemUsage, "", "cannot leave stage %q: the spec has none of that name", stage)
 	}
-	if err := m.opt.Ledger.SetMeta(metaActive+stage, ""); err != nil {
+	if err := m.saveMeta(metaActive+stage, ""); err != nil {
 		return fmt.Errorf("cannot leave stage %q: %w", stage, err)
 	}
 	var left []*output

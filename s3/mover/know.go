@@ -72,7 +72,7 @@ func (m *Mover) rebuild(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := m.opt.Ledger.SetMeta(metaKnown, "1"); err != nil {
+	if err := m.saveMeta(metaKnown, "1"); err != nil {
 		return err
 	}
 	m.hook(HookRebuilt)

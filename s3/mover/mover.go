@@ -208,7 +208,7 @@ func (m *Mover) Activate(_ context.Context, stage string) error {
 	if m.opt.Spec.Stage(stage) == nil {
 		return pipeline.Problemf(pipeline.ProblemUsage, "", "cannot activate stage %q: the spec has none of that name", stage)
 	}
-	if err := m.opt.Ledger.SetMeta(metaActive+stage, "1"); err != nil {
+	if err := m.saveMeta(metaActive+stage, "1"); err != nil {
 		return fmt.Errorf("cannot activate stage %q: %w", stage, err)
 	}
 	m.mu.Lock()
@@ -244,12 +244,12 @@ func (m *Mover) Live(stage string, alive bool) {
 
 // Pause holds or resumes all uploads.
 func (m *Mover) Pause(_ context.Context, on bool) error {
-	value := "0"
+	value, verb := "0", "resume"
 	if on {
-		value = "1"
+		value, verb = "1", "pause"
 	}
-	if err := m.opt.Ledger.SetMeta(ledger.MetaPaused, value); err != nil {
-		return fmt.Errorf("cannot pause uploads: %w", err)
+	if err := m.saveMeta(ledger.MetaPaused, value); err != nil {
+		return fmt.Errorf("cannot %s uploads: %w", verb, err)
 	}
 	m.mu.Lock()
 	m.paused = on

@@ -91,7 +91,7 @@ func (m *Mover) rememberRecord(stage string, rec *pipeline.StageRecord) {
 		}
 		value = string(data)
 	}
-	if err := m.opt.Ledger.SetMeta(metaRecord+stage, value); err != nil {
+	if err := m.saveMeta(metaRecord+stage, value); err != nil {
 		m.log.Warn("stage record", "err", err)
 	}
 }

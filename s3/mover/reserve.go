@@ -94,6 +94,16 @@ func (m *Mover) makeRoom(err error) bool {
 	return had
 }
 
+// saveMeta records what the operator wants, which must be possible on a full
+// disk: that uploads go on is what makes room.
+func (m *Mover) saveMeta(name, value string) error {
+	err := m.opt.Ledger.SetMeta(name, value)
+	if err != nil && m.makeRoom(err) {
+		err = m.opt.Ledger.SetMeta(name, value)
+	}
+	return err
+}
+
 // saveIntent records what is about to be sent. Without the record a PUT gives
 // no right to replace anything later, and only to an absent key does it need
 // none: that must not take the room which the proofs need.

@@ -106,7 +106,7 @@ func (m *Mover) announce(o *output, key string) error {
 	if known {
 		return nil
 	}
-	if err := m.opt.Ledger.SetMeta(retiringName(o, key), "1"); err != nil {
+	if err := m.saveMeta(retiringName(o, key), "1"); err != nil {
 		return err
 	}
 	m.mu.Lock()
