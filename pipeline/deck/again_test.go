@@ -137,3 +137,34 @@ func TestAPlanThatCouldNotBeginIsNotUsed(t *testing.T) {
 type fullDisk struct{ pipeline.Files }
 
 func (fullDisk) WriteFile(string, []byte) error { return errors.New("no space left on device") }
+
+// A trash that the mover purged early is gone for good: the journal says so
+// once, under its action.
+func TestAnEarlyPurgeIsInTheJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		d, end := w.agent(t)
+		defer end()
+		w.mover.set(pipeline.MoverReading{Events: []pipeline.Event{
+			{At: time.Now(), Text: "all is well"}, {At: time.Now(), Text: "purged early", Action: "a-1"},
+		}})
+		d.foldMover()
+		d.foldMover()
+		recs, err := w.journal.Read(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, r := range recs {
+			if r.Action == "a-1" && r.Text == "purged early" {
+				n++
+			}
+			if r.Text == "all is well" {
+				t.Error("an event of no action is in the journal")
+			}
+		}
+		if n != 1 {
+			t.Errorf("it is in the journal %d times", n)
+		}
+	})
+}

@@ -58,6 +58,7 @@ type Deck struct {
 	changed chan struct{}
 
 	moverMu  sync.Mutex
+	told     time.Time // the newest event of the mover that is in the journal; moverMu
 	progress *progressReader
 	ready    chan struct{} // closed when what an earlier agent left was taken over
 	kick     chan struct{} // asks the supervision loop to look now
@@ -151,8 +152,11 @@ func (d *Deck) notice(level pipeline.Level, source, format string, args ...any) 
 
 // record writes a journal line about the agent's own doings; if that fails,
 // the operator is told, and the work goes on.
-func (d *Deck) record(kind, format string, args ...any) {
-	rec := pipeline.JournalRecord{At: d.p.Now(), Kind: kind, Text: fmt.Sprintf(format, args...)}
+func (d *Deck) record(kind, format string, args ...any) { d.recordOf("", kind, format, args...) }
+
+// recordOf is a record about an action.
+func (d *Deck) recordOf(action, kind, format string, args ...any) {
+	rec := pipeline.JournalRecord{At: d.p.Now(), Kind: kind, Action: action, Text: fmt.Sprintf(format, args...)}
 	if err := d.p.Journal.Append(rec); err != nil {
 		d.notice(pipeline.Error, "agent", "cannot write the journal: %v", err)
 	}

@@ -146,7 +146,7 @@ func (d *Deck) purgeLoop(ctx context.Context) {
 				d.notice(pipeline.Warn, "agent", "cannot purge the trash of action %s: %v", t.Action, err)
 				continue
 			}
-			d.record("agent", "purged the trash of action %s: %d files, %d bytes", t.Action, t.Files, t.Bytes)
+			d.recordOf(t.Action, "agent", "purged the trash of action %s: %d files, %d bytes", t.Action, t.Files, t.Bytes)
 		}
 	})
 }
@@ -160,7 +160,14 @@ func (d *Deck) moverLoop(ctx context.Context) {
 func (d *Deck) foldMover() {
 	d.moverMu.Lock()
 	defer d.moverMu.Unlock()
-	d.fold(d.p.Mover.Outputs())
+	r := d.p.Mover.Outputs()
+	d.fold(r)
+	for _, e := range r.Events {
+		if e.Action != "" && e.At.After(d.told) {
+			d.told = e.At // what became of an action's files belongs into the journal
+			d.recordOf(e.Action, "agent", "%s", e.Text)
+		}
+	}
 }
 
 func (d *Deck) progressLoop(ctx context.Context) {

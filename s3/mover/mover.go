@@ -302,7 +302,10 @@ func (m *Mover) profile(ctx context.Context) (pipeline.StoreProfile, error) {
 }
 
 // note queues an event. Mover.mu need not be held by New, and is by others.
-func (m *Mover) note(level pipeline.Level, text string) {
+func (m *Mover) note(level pipeline.Level, text string) { m.noteOf("", level, text) }
+
+// noteOf is a note about what an action left. Mover.mu is held.
+func (m *Mover) noteOf(action string, level pipeline.Level, text string) {
 	text = pipeline.Clean(text)
 	if n := len(m.events); n > 0 && m.events[n-1].Text == text {
 		return
@@ -310,7 +313,7 @@ func (m *Mover) note(level pipeline.Level, text string) {
 	if len(m.events) >= keptEvents {
 		m.events = m.events[1:]
 	}
-	m.events = append(m.events, pipeline.Event{At: m.opt.Clock(), Level: level, Source: "s3", Text: text})
+	m.events = append(m.events, pipeline.Event{At: m.opt.Clock(), Level: level, Source: "s3", Text: text, Action: action})
 	m.log.Info(text, "level", string(level))
 }
 

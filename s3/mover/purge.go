@@ -205,7 +205,10 @@ func (m *Mover) purgeOldest(ctx context.Context, except string) bool {
 		m.notify(pipeline.Warn, err.Error())
 		return false
 	}
-	m.notify(pipeline.Warn, fmt.Sprintf("the disk is full: the trash of action %s is purged early, %d files, %d bytes", oldest.Action, n.files, n.bytes))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.noteOf(oldest.Action, pipeline.Warn,
+		fmt.Sprintf("the disk is full: the trash of action %s is purged early, %d files, %d bytes", oldest.Action, n.files, n.bytes))
 	return true
 }
 
