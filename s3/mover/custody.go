@@ -98,7 +98,41 @@ func (m *Mover) Suspend(ctx context.Context, action string, outputs []string) er
 	m.care.holds[action] = names
 	m.applyHolds()
 	m.mu.Unlock()
-	return m.awaitQuiet(ctx, chosen)
+	if err := m.awaitQuiet(ctx, chosen); err != nil {
+		return err
+	}
+	m.awaitProofs(ctx, chosen)
+	return ctx.Err()
+}
+
+// proofPatience is longer than a batch stays open for more files.
+const proofPatience = 15 * time.Second
+
+// awaitProofs waits until what was sent is verified and in a manifest: what is
+// wiped before that is in the store, but not among what is done. A store that
+// does not answer keeps nobody from wiping.
+func (m *Mover) awaitProofs(ctx context.Context, outputs []*output) {
+	bounded, cancel := context.WithTimeout(ctx, m.pause(proofPatience))
+	defer cancel()
+	poll := time.NewTicker(m.pause(proofPatience) / 100)
+	defer poll.Stop()
+	for {
+		m.mu.Lock()
+		sent := int64(0)
+		for _, o := range outputs {
+			sent += int64(o.tally.files[stateSent])
+		}
+		stopped := m.stopped
+		m.mu.Unlock()
+		if sent == 0 || stopped {
+			return
+		}
+		select {
+		case <-bounded.Done():
+			return
+		case <-poll.C:
+		}
+	}
 }
 
 // awaitQuiet waits for what is in flight of outputs that are not the mover's
