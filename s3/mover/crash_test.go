@@ -139,6 +139,9 @@ func killedAt(t *testing.T, wy way, point string, skip int) bool {
 	w.start("extract")
 	w.m.Live("extract", false)
 	w.await("all are moved", func() bool { wy.holds(w); return w.moved(wy.files)() })
+	if left := w.aside(); len(left) > 0 {
+		t.Errorf("left aside: %q", left)
+	}
 	if n := len(w.server.Overwrites()); n != 0 {
 		t.Errorf("%d objects were overwritten", n)
 	}
@@ -146,6 +149,17 @@ func killedAt(t *testing.T, wy way, point string, skip int) bool {
 		w.await("no upload is left open", func() bool { return len(w.server.Uploads()) == 0 })
 	}
 	return killed
+}
+
+// aside are the files that were moved aside and not put back.
+func (w *world) aside() (left []string) {
+	_ = filepath.WalkDir(filepath.Join(w.spec.StateDir, "aside"), func(path string, e os.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() && e.Name() != "root" { // which says where a slot belongs
+			left = append(left, path)
+		}
+		return nil // there may be no such folder
+	})
+	return left
 }
 
 // TestEveryPointIsListed finds the places where hooks are called in the source.
