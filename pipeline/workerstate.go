@@ -152,7 +152,7 @@ func judgeEnded(f workerFacts) (WorkerState, string) {
 		return WorkerDone, end
 	case f.want.Held != "":
 		return WorkerFailed, "held: " + f.want.Held
-	case exit == nil && f.seen.State == ProcLost:
+	case exit == nil && f.seen.State == ProcLost && !byUs:
 		return WorkerLost, withNext(f, orElse(text(f.seen.Reason), "gone without an exit record"))
 	case exit != nil && exit.Code != nil && *exit.Code == 0 && !byUs:
 		return WorkerDone, end

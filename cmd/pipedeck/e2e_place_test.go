@@ -40,6 +40,10 @@ func testPlace(t *testing.T, bin string) {
 // anotherBucket is refused for good: neither agent nor keeper stays.
 func anotherBucket(t *testing.T, m *move, state wire.State) {
 	t.Helper()
+	eventually(t, "something is stored", func() bool {
+		o := stageOf(m.snapshot(t)).Outputs[0]
+		return o.VerifiedFiles != nil && *o.VerifiedFiles > 0
+	})
 	m.must(t, "agent", "stop")
 	spec, err := os.ReadFile(filepath.Join(m.dir, "pipedeck.yaml"))
 	if err != nil {

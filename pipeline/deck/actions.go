@@ -128,11 +128,11 @@ func (d *Deck) admit(ctx context.Context, req pipeline.ApplyRequest) (*heldPlan,
 			"cannot apply plan %q: it %w at %s", p.ID, errExpired, p.ExpiresAt.Format(time.TimeOnly))
 	}
 	if !p.Executable {
-		kind := pipeline.ProblemRefused
+		kind, hint := pipeline.ProblemRefused, ""
 		if p.Unreachable {
-			kind = pipeline.ProblemUnreachable
+			kind, hint = pipeline.ProblemUnreachable, "`pipedeck check` says what is wrong with the store and what to do"
 		}
-		return nil, &pipeline.Problem{Kind: kind, Plan: &p, Text: fmt.Sprintf("cannot apply plan %q: %s", p.ID, joinReasons(p))}
+		return nil, &pipeline.Problem{Kind: kind, Plan: &p, Hint: hint, Text: fmt.Sprintf("cannot %s: %s", strings.TrimSpace(string(p.Action)+" "+p.Target), joinReasons(p))}
 	}
 	if p.Confirm != nil && req.Confirm != *p.Confirm {
 		return nil, &pipeline.Problem{

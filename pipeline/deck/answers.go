@@ -106,6 +106,10 @@ func (d *Deck) Log(ctx context.Context, req pipeline.LogRequest) (pipeline.LogCh
 		}
 		return pipeline.LogChunk{}, pipeline.Problemf(pipeline.ProblemUsage, hint, "cannot read the log of %q: no such worker", req.Worker)
 	}
+	if seen.Log == "" {
+		return pipeline.LogChunk{}, pipeline.Problemf(pipeline.ProblemFailed, "a restart gives it a log here",
+			"cannot read the log of %q: it was adopted, and its output stays where it was sent when it was started", req.Worker)
+	}
 	return d.p.Logs.Read(ctx, seen.Log, req)
 }
 

@@ -134,7 +134,7 @@ func (d *Deck) adoptOne(ctx context.Context, st *spec.Stage, rank, world, pid in
 	}
 	req := pipeline.Launch{
 		ID: id, Deck: d.sp.Deck, Run: d.sp.Run, Stage: st.Name, Rank: rank, World: world,
-		Argv: found[i].Argv, Dir: found[i].Dir, GPUs: d.refsOf(found[i]), Log: d.logPath(st.Name, rank),
+		Argv: found[i].Argv, Dir: found[i].Dir, GPUs: d.refsOf(found[i]),
 	}
 	if err := d.p.Adopter.Adopt(ctx, req, found[i]); err != nil {
 		return new(asReason(err))

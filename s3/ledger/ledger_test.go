@@ -72,7 +72,8 @@ func TestRowsSurviveReopening(t *testing.T) {
 func TestForeignLedgerIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.db")
-	if err := openAt(t, path).Close(); err != nil {
+	l := openAt(t, path)
+	if err := errors.Join(l.Save(ledger.Row{Output: "a/b", Key: "k", Stored: &ledger.Copy{Size: 7}}), l.Close()); err != nil {
 		t.Fatal(err)
 	}
 	other := bound()
@@ -80,6 +81,35 @@ func TestForeignLedgerIsRefused(t *testing.T) {
 	_, err := ledger.Open(t.Context(), path, other)
 	if err == nil || !strings.Contains(err.Error(), `bucket "b"`) {
 		t.Errorf("err = %v, want a refusal that names bucket b", err)
+	}
+}
+
+// A slip in the bucket's name, under which nothing was ever stored, binds nobody.
+func TestALedgerWithoutAnythingStoredFollowsTheSpec(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	l := openAt(t, path)
+	tried := ledger.Row{Output: "a/b", Key: "k", Put: &ledger.Copy{Size: 7}, Phase: 1}
+	if err := errors.Join(l.Save(tried), l.SetMeta("known", "1"), l.SetMeta(ledger.MetaPaused, "1"), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	other := bound()
+	other.Bucket, other.Endpoint = "elsewhere", "http://other"
+	for range 2 {
+		l, err := ledger.Open(t.Context(), path, other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		metas, err := l.Metas(t.Context(), "")
+		if err != nil || metas["known"] != "" || metas[ledger.MetaPaused] != "1" {
+			t.Errorf("metas = %v, %v", metas, err)
+		}
+		if _, ok, err := l.Row(t.Context(), "a/b", "k"); ok || err != nil {
+			t.Errorf("what was tried elsewhere is remembered: %v", err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -39,7 +39,14 @@ func (l *Ledger) bind(ctx context.Context, b Binding) error {
 		if err != nil {
 			return err
 		}
-		if have != f.value {
+		if have == f.value {
+			continue
+		}
+		free, err := l.unbind(ctx, f.name, f.value)
+		if err != nil {
+			return err
+		}
+		if !free {
 			return pipeline.Problemf(pipeline.ProblemRefused,
 				"give the deck a state_dir of its own, or go back to the former "+f.name,
 				"cannot use the ledger: it belongs to %s %q, the spec says %q", f.name, have, f.value)
@@ -52,6 +59,32 @@ func (l *Ledger) bind(ctx context.Context, b Binding) error {
 	var err error
 	l.agent, err = l.bindField(ctx, "agent", hex.EncodeToString(id))
 	return err
+}
+
+// unbind takes another value where nothing was ever stored under the former
+// one, such as a name with a slip in it. What was tried there is forgotten.
+func (l *Ledger) unbind(ctx context.Context, name, value string) (bool, error) {
+	var stored bool
+	err := l.write.QueryRowContext(ctx,
+		"SELECT EXISTS (SELECT 1 FROM files WHERE s_size IS NOT NULL OR manifest <> 0) OR EXISTS (SELECT 1 FROM uploads) OR EXISTS (SELECT 1 FROM manifests)").Scan(&stored)
+	if err != nil {
+		return false, fmt.Errorf("cannot read the ledger: %w", err)
+	}
+	if stored {
+		return false, nil
+	}
+	for _, statement := range []string{
+		"DELETE FROM files",
+		"DELETE FROM meta WHERE name = 'known'",
+	} {
+		if _, err := l.write.ExecContext(ctx, statement); err != nil {
+			return false, fmt.Errorf("cannot bind the ledger: %w", err)
+		}
+	}
+	if _, err := l.write.ExecContext(ctx, "UPDATE meta SET value = ? WHERE name = ?", value, "bind."+name); err != nil {
+		return false, fmt.Errorf("cannot bind the ledger: %w", err)
+	}
+	return true, nil
 }
 
 func (l *Ledger) bindField(ctx context.Context, name, value string) (string, error) {

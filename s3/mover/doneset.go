@@ -51,6 +51,9 @@ func (m *Mover) awaitTruth(ctx context.Context, outputs []*output) error {
 	for _, o := range outputs {
 		rounds[o] = o.scan.rounds + 1
 	}
+	if m.opt.Clock().Sub(m.asked).Abs() > m.pause(minScan) {
+		m.askAgain()
+	}
 	m.mu.Unlock()
 	m.scanNow()
 	var problem string

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"pipedeck/pipeline"
 	"pipedeck/pipeline/spec"
@@ -35,7 +36,7 @@ func (m *Mover) knowLoop(ctx context.Context, left []ledger.Upload) {
 		err := m.rebuild(ctx)
 		m.gate.report(err)
 		m.mu.Lock()
-		m.known, m.knownErr = err == nil, ""
+		m.known, m.knownErr, m.asked = err == nil, "", m.opt.Clock()
 		if err != nil {
 			m.knownErr = err.Error()
 			if hint := hintOf(err); hint != "" {
@@ -45,12 +46,34 @@ func (m *Mover) knowLoop(ctx context.Context, left []ledger.Upload) {
 		known = m.known
 		m.mu.Unlock()
 		m.signal()
-		if !known && sleep(ctx, max(m.pause(minScan), m.backoff(n))) != nil {
+		if !known && !m.sleepOr(ctx, m.wakeKnow, max(m.pause(minScan), m.backoff(n))) {
 			return
 		}
 	}
 	m.readMaps(ctx)
 	m.sweepUploads(ctx, left)
+}
+
+// askAgain makes what the bucket holds be asked for at once instead of after
+// the backoff: whoever waits is not answered with an old error. Mover.mu is held.
+func (m *Mover) askAgain() {
+	if !m.known && m.knownErr != "" {
+		m.knownErr = ""
+		nudge(m.wakeKnow)
+	}
+}
+
+// sleepOr waits for a wake or for d; false: ctx ended.
+func (m *Mover) sleepOr(ctx context.Context, wake <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-wake:
+	case <-timer.C:
+	}
+	return true
 }
 
 // rebuild takes over what the bucket holds of this run: what manifests claim

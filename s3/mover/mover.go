@@ -61,6 +61,7 @@ type Mover struct {
 	toJudge                *queue
 	slots                  chan struct{}
 	wakeVerify, wakeRemove chan struct{}
+	wakeKnow               chan struct{}
 
 	counting  sync.Mutex // held from a commit of proofs until they are counted
 	mu        sync.Mutex
@@ -71,6 +72,7 @@ type Mover struct {
 	paused    bool
 	known     bool
 	knownErr  string
+	asked     time.Time // when known or knownErr was found out
 	stopped   bool
 	noDeletes string // why nothing is removed any more, "" if things are
 	broken    map[string]struct{}
@@ -101,7 +103,7 @@ func New(opt Options) (*Mover, error) {
 		sizes: sizesFor(s.Store.MaxMemory), names: names{known: map[string]bool{}}, care: newCustody(opt.Boot),
 		small: newQueue(opt.Clock), large: newQueue(opt.Clock), toJudge: newQueue(opt.Clock),
 		slots:      make(chan struct{}, parallelBatches),
-		wakeVerify: make(chan struct{}, 1), wakeRemove: make(chan struct{}, 1),
+		wakeVerify: make(chan struct{}, 1), wakeRemove: make(chan struct{}, 1), wakeKnow: make(chan struct{}, 1),
 		removers: map[string]*local.Remover{}, broken: map[string]struct{}{}, changed: make(chan struct{}), stopped: true,
 	}
 	for i := range s.Stages {
@@ -270,6 +272,7 @@ func (m *Mover) Retry() {
 		}
 	}
 	m.broken, m.noDeletes = map[string]struct{}{}, ""
+	m.askAgain()
 	m.mu.Unlock()
 	m.names.forget()
 	m.gate.retry()
