@@ -100,6 +100,7 @@ stages:
       stop: {signal: SIGTERM, grace: 5s}
     outputs:
       o: {dir: out, match: "*.txt", format: any, settle: 1s, id: 's_(\d+)\.', key: "o/{path}"}
+    done_set: {file: done.txt, form: lines}
 `
 
 // await polls the snapshot until it is as wanted.
