@@ -74,6 +74,9 @@ func (d *diagnosis) stage(st StageSnapshot) {
 	if st.State == StageUnknown {
 		d.degrade("stage %s: %s", st.Name, orElse(st.StateReason, "unknown"))
 	}
+	if missing := unaccounted(st); missing > 0 {
+		d.degrade("stage %s: every worker ended with code 0, but %d of %d samples are not accounted for", st.Name, missing, *st.Total)
+	}
 	if shouldRun(st.State) {
 		for _, w := range st.Workers {
 			d.worker(w)
@@ -82,6 +85,21 @@ func (d *diagnosis) stage(st StageSnapshot) {
 	for _, o := range st.Outputs {
 		d.output(o, st.Name+"/"+o.Name)
 	}
+}
+
+// unaccounted is how many samples of a done stage nobody has done, skipped or
+// given up.
+func unaccounted(st StageSnapshot) int64 {
+	if st.State != StageDone || st.Done == nil || st.Total == nil {
+		return 0
+	}
+	left := *st.Total - *st.Done
+	for _, n := range []*int64{st.Skipped, st.FailedSamples} {
+		if n != nil {
+			left -= *n
+		}
+	}
+	return max(0, left)
 }
 
 func (d *diagnosis) worker(w WorkerSnapshot) {

@@ -115,10 +115,10 @@ func (m *Mover) localIDs(o *output, pass func(*file) bool) []string {
 	defer m.mu.Unlock()
 	var ids []string
 	for _, f := range o.files {
-		if f.odd || f.row == nil || f.row.Sample == "" || !pass(f) {
+		if f.odd || f.row == nil || f.sample == "" || !pass(f) {
 			continue
 		}
-		ids = append(ids, f.row.Sample)
+		ids = append(ids, f.sample)
 	}
 	return ids
 }
