@@ -73,22 +73,47 @@ func (m *Mover) checkEach(ctx context.Context, items []*item) {
 }
 
 // head asks for one object. Where a missing key is denied, a 403 may as well be
-// a right that was taken away: then the listing is asked too.
+// a right that was taken away: then the listing is asked, and HEAD once more.
 func head(ctx context.Context, store pipeline.Store, p pipeline.StoreProfile, key string) (pipeline.Object, error) {
+	denied := func(err error) bool { return p.MissingIsDenied && statusOf(err) == http.StatusForbidden }
 	obj, err := store.Head(ctx, key)
-	if err == nil || !p.MissingIsDenied || statusOf(err) != http.StatusForbidden {
+	if err == nil || !denied(err) {
 		return obj, err
 	}
-	page, lerr := store.List(ctx, pipeline.ListRequest{Prefix: key, Max: 1})
-	if lerr != nil {
-		return pipeline.Object{}, lerr
+	listed, there, lerr := listed(ctx, store, key)
+	if lerr != nil || there {
+		return listed, lerr
 	}
-	for _, found := range page.Objects {
-		if found.Key == key {
-			return found, nil
-		}
+	if obj, err = store.Head(ctx, key); err == nil || !denied(err) {
+		return obj, err
 	}
 	return pipeline.Object{}, &pipeline.StoreError{Op: "head", Key: key, Class: pipeline.StoreMissing, Status: http.StatusForbidden, Err: err}
+}
+
+// maxEmptyPages bounds how often a listing may say that there is more and show
+// nothing.
+const maxEmptyPages = 10
+
+// listed looks for one key in the listing. A page without objects is not the
+// end of it.
+func listed(ctx context.Context, store pipeline.Store, key string) (pipeline.Object, bool, error) {
+	req := pipeline.ListRequest{Prefix: key, Max: 2}
+	for range maxEmptyPages {
+		page, err := store.List(ctx, req)
+		if err != nil {
+			return pipeline.Object{}, false, err
+		}
+		for _, found := range page.Objects {
+			if found.Key == key {
+				return found, true, nil
+			}
+		}
+		if page.Next == "" || len(page.Objects) > 0 {
+			return pipeline.Object{}, false, nil
+		}
+		req.Token = page.Next
+	}
+	return pipeline.Object{}, false, &pipeline.StoreError{Op: "list", Key: key, Class: pipeline.StoreTransient, Code: "only empty pages"}
 }
 
 // resolve reads back what ETags cannot tell.
