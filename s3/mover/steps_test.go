@@ -227,8 +227,13 @@ func (s *schedule) appendLines() {
 // overwriteWith changes the content of a file that is open. Nobody can have
 // taken it for done between the look and the write.
 func (s *schedule) overwriteWith(p *truth, f *os.File, data []byte, change func() error) {
-	if !s.there(p) {
-		// Opened while it lay aside or was on its way out: leave it.
+	mine, err := f.Stat()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if at, err := os.Lstat(s.w.path(p.rel)); err != nil || !os.SameFile(at, mine) || !s.there(p) {
+		// Opened while it lay aside or was on its way out, or the placeholder in
+		// its place: leave it.
 		_ = f.Close()
 		return
 	}
