@@ -47,6 +47,9 @@ func testIncident1(t *testing.T, bin string) {
 			t.Fatalf("adopted: %+v", w)
 		}
 	}
+	if _, errs, code := m.run(t, "logs", "extract/0"); code != exitFailed || !strings.Contains(errs, "stays where it was sent") {
+		t.Errorf("the log of an adopted worker ends with %d: %s", code, errs)
+	}
 	m.must(t, "restart", "extract", "--confirm", "e2e")
 	for _, pid := range pids {
 		if syscall.Kill(pid, 0) == nil && !isZombie(pid) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"pipedeck/pipeline"
@@ -106,7 +107,7 @@ func (d *Deck) Log(ctx context.Context, req pipeline.LogRequest) (pipeline.LogCh
 		}
 		return pipeline.LogChunk{}, pipeline.Problemf(pipeline.ProblemUsage, hint, "cannot read the log of %q: no such worker", req.Worker)
 	}
-	if seen.Log == "" {
+	if strings.HasSuffix(seen.Log, adoptedLog) {
 		return pipeline.LogChunk{}, pipeline.Problemf(pipeline.ProblemFailed, "a restart gives it a log here",
 			"cannot read the log of %q: it was adopted, and its output stays where it was sent when it was started", req.Worker)
 	}

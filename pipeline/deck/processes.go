@@ -118,6 +118,9 @@ func ranksTo(n int) []int {
 	return out
 }
 
+// adoptedLog ends the path of the log that an adopted worker does not have.
+const adoptedLog = ".adopted"
+
 // adoptOne takes over one process, unless an interrupted adoption did already.
 func (d *Deck) adoptOne(ctx context.Context, st *spec.Stage, rank, world, pid int, found []pipeline.Stranger) *engine.Outcome {
 	if d.adopted(st.Name, rank, pid) {
@@ -134,7 +137,7 @@ func (d *Deck) adoptOne(ctx context.Context, st *spec.Stage, rank, world, pid in
 	}
 	req := pipeline.Launch{
 		ID: id, Deck: d.sp.Deck, Run: d.sp.Run, Stage: st.Name, Rank: rank, World: world,
-		Argv: found[i].Argv, Dir: found[i].Dir, GPUs: d.refsOf(found[i]),
+		Argv: found[i].Argv, Dir: found[i].Dir, GPUs: d.refsOf(found[i]), Log: d.logPath(st.Name, rank) + adoptedLog,
 	}
 	if err := d.p.Adopter.Adopt(ctx, req, found[i]); err != nil {
 		return new(asReason(err))
