@@ -38,7 +38,7 @@ demo: build ## everything embedded, in this terminal
 	$(BIN)/pipedeck demo
 
 test: tools ## all tests with the race detector, and the cross-builds
-	CGO_ENABLED=1 VERSITYGW=$(CACHE)/versitygw $(GO) test -race $(FOREIGN) -timeout 25m $(PACKAGES)
+	CGO_ENABLED=1 VERSITYGW=$(CACHE)/versitygw $(GO) test -race $(FOREIGN) -timeout 40m $(PACKAGES)
 	$(MAKE) --no-print-directory cross
 
 cross: ## the platforms that are promised: the agent's, and the console's on a Mac
@@ -53,7 +53,7 @@ lint: $(CACHE)/golangci-lint-$(GOLANGCI_VERSION)
 	$(CACHE)/golangci-lint-$(GOLANGCI_VERSION) run
 
 e2e: tools build ## only the end-to-end tests: real processes, real S3 server, tmux
-	CGO_ENABLED=1 VERSITYGW=$(CACHE)/versitygw $(GO) test -race $(FOREIGN) -timeout 25m -run 'E2E|Script' -v ./cmd/...
+	CGO_ENABLED=1 VERSITYGW=$(CACHE)/versitygw $(GO) test -race $(FOREIGN) -timeout 40m -run 'E2E|Script' -v ./cmd/...
 
 FUZZTIME ?= 20s
 fuzz: ## each fuzz target for FUZZTIME
