@@ -9,6 +9,7 @@ import (
 	"path"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -303,6 +304,7 @@ type world struct {
 	adopter *fakeAdopter
 	runner  *fakeRunner
 	ids     int
+	step    atomic.Int64 // of the wall clock, in ns
 }
 
 const testSpec = `version: 1
@@ -353,7 +355,7 @@ func (w *world) agentWith(t *testing.T, j pipeline.Journal) (*Deck, func()) {
 	t.Helper()
 	d, err := New(w.sp, w.sp.Nodes[0], pipeline.AgentInfo{Instance: "i"}, Ports{
 		Host: w.host, Custody: w.custody, Adopter: w.adopter, Runner: w.runner, Mover: w.mover, Sensor: w.sensor, Files: w.files, Journal: j, Logs: noLogs{},
-		Now: time.Now, Jitter: func() float64 { return 0.5 }, NewID: func() string { w.ids++; return strconv.Itoa(w.ids) },
+		Now: func() time.Time { return time.Now().Add(time.Duration(w.step.Load())) }, Jitter: func() float64 { return 0.5 }, NewID: func() string { w.ids++; return strconv.Itoa(w.ids) },
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

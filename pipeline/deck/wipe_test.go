@@ -246,7 +246,7 @@ func TestAPlanRunsOnceAndTwoOperatorsGetOneAction(t *testing.T) {
 	})
 }
 
-func TestAnExpiredPlanAndAClockStep(t *testing.T) {
+func TestAnExpiredPlanIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "count: 1", 0)
 		sixFiles(w)
@@ -263,6 +263,36 @@ func TestAnExpiredPlanAndAClockStep(t *testing.T) {
 			t.Errorf("the refusal is not in the journal: %+v", last)
 		}
 	})
+}
+
+// A wall clock that is set while a plan is open or a wipe is under way loses
+// nothing: at worst the plan must be made again.
+func TestTheClockIsSetAroundAWipe(t *testing.T) {
+	for _, step := range []time.Duration{-24 * time.Hour, -time.Minute, time.Minute, 24 * time.Hour} {
+		t.Run(step.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "count: 1", 0)
+				sixFiles(w)
+				d, end := w.agent(t)
+				defer end()
+				p := wipePlan(t, d, wipe(states))
+				w.step.Store(int64(step))
+				if _, err := d.Apply(t.Context(), pipeline.ApplyRequest{Plan: p.ID, Confirm: "no"}); err == nil || len(w.custody.names(states)) != 6 {
+					t.Fatalf("a wrong text: %v", err)
+				}
+				p = wipePlan(t, d, wipe(states))
+				w.custody.onTrash = func() { w.step.Add(int64(step)) }
+				a := applied(t, d, p, *p.Confirm)
+				if a.Result != pipeline.Verified || len(w.custody.names(states)) != 0 {
+					t.Fatalf("%s %v, left %v", a.Result, a.Reason, w.custody.names(states))
+				}
+				time.Sleep(time.Minute) // the purge looks meanwhile: it goes by the boot clock
+				if b := do(t, d, pipeline.VerbUndo, a.ID); b.Result != pipeline.Verified || len(w.custody.names(states)) != 6 {
+					t.Errorf("undo: %s %v", b.Result, b.Reason)
+				}
+			})
+		})
+	}
 }
 
 // Nobody is answered from an old look: what appeared since counts.
