@@ -294,10 +294,21 @@ func (s *Server) KillSessions() {
 	}
 }
 
-// Signal sends a signal to the server and its connections.
+// Signal sends a signal to the server and its connections, also to one that is
+// being made: the server first, then whoever is below it until nobody is new.
 func (s *Server) Signal(sig syscall.Signal) {
-	for _, pid := range append(s.Sessions(), s.PID()) {
-		_ = syscall.Kill(pid, sig) // gone is as good
+	_ = syscall.Kill(s.PID(), sig) // gone is as good
+	for sent := map[int]bool{}; ; {
+		fresh := false
+		for _, pid := range s.Sessions() {
+			if !sent[pid] {
+				sent[pid], fresh = true, true
+				_ = syscall.Kill(pid, sig)
+			}
+		}
+		if !fresh {
+			return
+		}
 	}
 }
 
