@@ -64,11 +64,7 @@ func TestAProcessIsNotNamedTwice(t *testing.T) {
 // What an action has changed is looked at again at once, and a plan that was
 // used says so whatever it changed.
 func TestPlansAfterAnActionSeeWhatItDid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "count: 1", 0)
-		sixFiles(w)
-		d, end := w.agent(t)
-		defer end()
+	withSixFiles(t, func(t *testing.T, w *world, d *Deck) {
 		p := wipePlan(t, d, wipe(states))
 		if a := applied(t, d, p, "3 d"); a.Result != pipeline.Verified {
 			t.Fatal(*a.Reason)
@@ -86,11 +82,7 @@ func TestPlansAfterAnActionSeeWhatItDid(t *testing.T) {
 
 // An agent that goes on with a half-filled trash tells of all that is in it.
 func TestAResumedWipeCountsWhatWasMovedBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "count: 1", 0)
-		sixFiles(w)
-		d, end := w.agent(t)
-		defer end()
+	withSixFiles(t, func(t *testing.T, w *world, d *Deck) {
 		p := wipePlan(t, d, wipe(states))
 		w.custody.onTrash = func() {
 			d.mu.Lock()
@@ -111,11 +103,7 @@ func TestAResumedWipeCountsWhatWasMovedBefore(t *testing.T) {
 // A plan whose action could not be recorded was not used: it says why, in the
 // journal too, and can be applied when there is room.
 func TestAPlanThatCouldNotBeginIsNotUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "count: 1", 0)
-		sixFiles(w)
-		d, end := w.agent(t)
-		defer end()
+	withSixFiles(t, func(t *testing.T, w *world, d *Deck) {
 		p := wipePlan(t, d, wipe(states))
 		files := d.p.Files
 		d.p.Files = fullDisk{files}

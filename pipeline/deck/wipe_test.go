@@ -24,6 +24,18 @@ func sixFiles(w *world) {
 	}
 }
 
+// withSixFiles runs a test in virtual time on an agent of a deck with six files.
+func withSixFiles(t *testing.T, test func(t *testing.T, w *world, d *Deck)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		sixFiles(w)
+		d, end := w.agent(t)
+		defer end()
+		test(t, w, d)
+	})
+}
+
 func wipePlan(t *testing.T, d *Deck, in pipeline.Intent) pipeline.Plan {
 	t.Helper()
 	p, err := d.Plan(t.Context(), in)
@@ -103,11 +115,7 @@ func TestWipeStopsCountsAndMovesWhatWasListed(t *testing.T) {
 
 // The confirmation must be read: nothing else does anything.
 func TestWipeTakesOnlyItsOwnWords(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "count: 1", 0)
-		sixFiles(w)
-		d, end := w.agent(t)
-		defer end()
+	withSixFiles(t, func(t *testing.T, w *world, d *Deck) {
 		for _, typed := range []string{"", "y", "d", "wipe d", "6 d", "3", "3  d", " 3 d", "3 d ", "3 D"} {
 			p := wipePlan(t, d, wipe(states))
 			_, err := d.Apply(t.Context(), pipeline.ApplyRequest{Plan: p.ID, Confirm: typed})
@@ -123,11 +131,7 @@ func TestWipeTakesOnlyItsOwnWords(t *testing.T) {
 }
 
 func TestWipeProvenOnlyLosesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "count: 1", 0)
-		sixFiles(w)
-		d, end := w.agent(t)
-		defer end()
+	withSixFiles(t, func(t *testing.T, w *world, d *Deck) {
 		p := wipePlan(t, d, pipeline.Intent{Verb: pipeline.VerbWipe, Target: states, ProvenOnly: true})
 		if p.Loss.LostFiles != 0 || *p.Confirm != "wipe d" {
 			t.Fatalf("%+v %q", p.Loss, *p.Confirm)
@@ -189,11 +193,7 @@ func TestRacesBetweenPlanAndApply(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "count: 1", 0)
-				sixFiles(w)
-				d, end := w.agent(t)
-				defer end()
+			withSixFiles(t, func(t *testing.T, w *world, d *Deck) {
 				p := wipePlan(t, d, wipe(states))
 				tc.change(w)
 				a := applied(t, d, p, *p.Confirm)
@@ -212,11 +212,7 @@ func TestRacesBetweenPlanAndApply(t *testing.T) {
 }
 
 func TestAPlanRunsOnceAndTwoOperatorsGetOneAction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "count: 1", 0)
-		sixFiles(w)
-		d, end := w.agent(t)
-		defer end()
+	withSixFiles(t, func(t *testing.T, w *world, d *Deck) {
 		first, second := wipePlan(t, d, wipe(states)), wipePlan(t, d, wipe(states))
 		hold := make(chan struct{})
 		w.custody.onTrash = func() { <-hold }
@@ -247,11 +243,7 @@ func TestAPlanRunsOnceAndTwoOperatorsGetOneAction(t *testing.T) {
 }
 
 func TestAnExpiredPlanIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "count: 1", 0)
-		sixFiles(w)
-		d, end := w.agent(t)
-		defer end()
+	withSixFiles(t, func(t *testing.T, w *world, d *Deck) {
 		p := wipePlan(t, d, wipe(states))
 		time.Sleep(16 * time.Minute)
 		_, err := d.Apply(t.Context(), pipeline.ApplyRequest{Plan: p.ID, Confirm: *p.Confirm})
@@ -270,11 +262,7 @@ func TestAnExpiredPlanIsRefused(t *testing.T) {
 func TestTheClockIsSetAroundAWipe(t *testing.T) {
 	for _, step := range []time.Duration{-24 * time.Hour, -time.Minute, time.Minute, 24 * time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "count: 1", 0)
-				sixFiles(w)
-				d, end := w.agent(t)
-				defer end()
+			withSixFiles(t, func(t *testing.T, w *world, d *Deck) {
 				p := wipePlan(t, d, wipe(states))
 				w.step.Store(int64(step))
 				if _, err := d.Apply(t.Context(), pipeline.ApplyRequest{Plan: p.ID, Confirm: "no"}); err == nil || len(w.custody.names(states)) != 6 {
@@ -404,11 +392,7 @@ func stepOf(p pipeline.Plan, kind pipeline.StepKind) int {
 // records is the journal of one wipe from its begin to its end.
 func records(t *testing.T) (out []pipeline.JournalRecord) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "count: 1", 0)
-		sixFiles(w)
-		d, end := w.agent(t)
-		defer end()
+	withSixFiles(t, func(t *testing.T, w *world, d *Deck) {
 		p := wipePlan(t, d, wipe(states))
 		applied(t, d, p, *p.Confirm)
 		recs, err := d.History(context.Background(), 0)
