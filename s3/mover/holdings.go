@@ -145,8 +145,14 @@ func (l *look) aside(ctx context.Context, a *audit, p *part) map[[2]uint64]bool 
 	return found
 }
 
+// isRoot reads only what never changes: the rest of a root is Mover.mu's.
 func (o *output) isRoot(dir string) bool {
-	return slices.ContainsFunc(o.roots, func(r root) bool { return r.dir == dir })
+	for i := range o.roots {
+		if o.roots[i].dir == dir {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *part) doubt(err error) {
