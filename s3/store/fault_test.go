@@ -105,6 +105,28 @@ func TestStallIsGivenUp(t *testing.T) {
 	_ = wantError(t, err, pipeline.StoreTransient, "hangs")
 }
 
+// TestHeadFaults: an answer to HEAD that broke off behind its status line looks
+// like an object of no bytes.
+func TestHeadFaults(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []s3test.Kind{s3test.ResetBefore, s3test.ResetAfter, s3test.ErrorIn200, s3test.Broken} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			s := s3test.Start(t, s3test.Options{})
+			c := probed(t, s)
+			s.SetObject("k", []byte("body"))
+			for _, key := range []string{"k", "none"} {
+				s.Inject(s3test.Rule{Op: s3test.OpHead, Kind: kind, Count: 1})
+				_, err := c.Head(t.Context(), key)
+				_ = wantError(t, err, pipeline.StoreTransient, "")
+			}
+			if obj, err := c.Head(t.Context(), "k"); err != nil || obj.Size != 4 {
+				t.Errorf("the next HEAD: %+v, %v", obj, err)
+			}
+		})
+	}
+}
+
 func TestGetFaults(t *testing.T) {
 	t.Parallel()
 	s := s3test.Start(t, s3test.Options{})

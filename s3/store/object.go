@@ -85,10 +85,20 @@ func (c *Client) Head(ctx context.Context, key string) (pipeline.Object, error) 
 	if err != nil {
 		return pipeline.Object{}, c.missingOr(classify(ctx, "head", key, err))
 	}
-	return pipeline.Object{
+	obj := pipeline.Object{
 		Key: key, Size: aws.ToInt64(out.ContentLength), ETag: unquote(aws.ToString(out.ETag)),
 		Modified: aws.ToTime(out.LastModified),
-	}, nil
+	}
+	if obj.ETag == "" {
+		// A connection that breaks behind the status line reads as an object of
+		// no bytes: nothing may follow from that.
+		return pipeline.Object{}, &pipeline.StoreError{
+			Op: "head", Key: key, Class: pipeline.StoreTransient, Status: 200,
+			Hint: "check endpoint and region: the answer does not look like S3's",
+			Err:  errors.New("the answer carries no ETag"),
+		}
+	}
+	return obj, nil
 }
 
 // missingOr reads a 403 as "no such object" on endpoints that were found to
