@@ -346,7 +346,7 @@ func operator() string {
 
 // origin says how the node of this invocation was reached, "" on the node.
 func (a *app) origin() string {
-	for _, f := range a.nodes {
+	for _, f := range a.nodes.all() {
 		if from := f.node.Origin(); from != "" {
 			return from
 		}

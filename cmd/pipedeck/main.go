@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,9 @@ type app struct {
 	// parsed says that a command line was understood: an error before that is
 	// one of usage.
 	parsed bool
-	nodes  map[string]*far // reached over SSH
+	nodes  farNodes // reached over SSH
+	said   sync.Mutex
+	asking sync.Mutex // one question on the terminal at a time
 }
 
 // globalFlags hold for every command.
@@ -128,6 +131,8 @@ func exitCode(k pipeline.ProblemKind) int {
 // say writes one message to stderr: stdout carries results only. Text from
 // nodes is cleaned, line by line.
 func (a *app) say(format string, args ...any) {
+	a.said.Lock() // several nodes may have something to say
+	defer a.said.Unlock()
 	for line := range strings.Lines(fmt.Sprintf(format, args...)) {
 		_, _ = fmt.Fprintln(a.err, pipeline.Clean(strings.TrimRight(line, "\n"))) // there is nobody else to tell
 	}

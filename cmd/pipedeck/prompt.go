@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/charmbracelet/x/term"
 )
@@ -12,10 +13,13 @@ import (
 type terminalPrompt struct {
 	in  io.Reader
 	out io.Writer
+	one *sync.Mutex // of the terminal: several nodes may ask
 }
 
 // Ask implements ssh.Prompt.
 func (p terminalPrompt) Ask(question string) (string, error) {
+	p.one.Lock()
+	defer p.one.Unlock()
 	if _, err := fmt.Fprint(p.out, question); err != nil {
 		return "", err
 	}
@@ -28,6 +32,8 @@ func (p terminalPrompt) Secret(question string) (string, error) {
 	if f == nil {
 		return "", errors.New("no terminal")
 	}
+	p.one.Lock()
+	defer p.one.Unlock()
 	if _, err := fmt.Fprint(p.out, question); err != nil {
 		return "", err
 	}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"pipedeck/pipeline"
@@ -25,10 +28,24 @@ type far struct {
 	fwd  *forwarder
 }
 
+// farNodes are the nodes over SSH of one invocation.
+type farNodes struct {
+	mu    sync.Mutex
+	known map[string]*far
+}
+
+func (n *farNodes) all() []*far {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Values(n.known))
+}
+
 // overSSH resolves the destination of a node, once for each in an invocation.
 func (a *app) overSSH(s specFile) (*far, error) {
 	key := s.node.SSH + "\x00" + s.StateDir
-	if f, ok := a.nodes[key]; ok {
+	a.nodes.mu.Lock()
+	defer a.nodes.mu.Unlock()
+	if f, ok := a.nodes.known[key]; ok {
 		f.s = s
 		return f, nil
 	}
@@ -36,29 +53,39 @@ func (a *app) overSSH(s specFile) (*far, error) {
 	if err != nil {
 		return nil, err
 	}
+	f := &far{a: a, s: s, fwd: &forwarder{chain: store.LoadCredentials(nil)}}
 	for _, note := range target.Notes {
-		a.say("note: %s", note)
+		f.say("note: %s", note)
 	}
-	opts := ssh.Options{Target: target, Accept: a.accept(), Say: func(f string, args ...any) { a.say(f, args...) }}
+	opts := ssh.Options{Target: target, Accept: a.accept(s), Say: f.say}
 	if isTerminal(a.in) && isTerminal(a.err) {
-		opts.Prompt = terminalPrompt{in: a.in, out: a.err}
+		opts.Prompt = terminalPrompt{in: a.in, out: a.err, one: &a.asking}
 	}
-	if a.nodes == nil {
-		a.nodes = map[string]*far{}
+	f.node = ssh.NewNode(opts, s.StateDir)
+	if a.nodes.known == nil {
+		a.nodes.known = map[string]*far{}
 	}
-	f := &far{a: a, s: s, node: ssh.NewNode(opts, s.StateDir), fwd: &forwarder{chain: store.LoadCredentials(nil)}}
-	a.nodes[key] = f
+	a.nodes.known[key] = f
 	return f, nil
 }
 
+// say is app.say with the node's name, where there are several.
+func (f *far) say(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if len(f.s.Nodes) > 1 {
+		text = f.s.node.Name + ": " + text
+	}
+	f.a.say("%s", text)
+}
+
 // accept is how unknown host keys are accepted where nobody can be asked.
-func (a *app) accept() ssh.Accept {
+func (a *app) accept(s specFile) ssh.Accept {
 	command := []string{"pipedeck"}
 	if a.flag.spec != "pipedeck.yaml" {
 		command = append(command, "-f", a.flag.spec)
 	}
-	if a.flag.node != "" {
-		command = append(command, "--node", a.flag.node)
+	if a.flag.node != "" || len(s.Nodes) > 1 {
+		command = append(command, "--node", s.node.Name)
 	}
 	command = append(command, "agent deploy --accept-host-key")
 	return ssh.Accept{Fingerprints: a.flag.acceptHostKeys, Command: strings.Join(command, " ")}
@@ -66,7 +93,7 @@ func (a *app) accept() ssh.Accept {
 
 // closeNodes ends the SSH connections of this invocation.
 func (a *app) closeNodes() {
-	for _, f := range a.nodes {
+	for _, f := range a.nodes.all() {
 		f.node.Close()
 	}
 }
@@ -93,7 +120,7 @@ func (f *far) dial(ctx context.Context) (*client.Client, error) {
 		return nil, err
 	}
 	f.node.Prefer(c.First().Version, c.First().SHA256)
-	f.fwd.once(ctx, c, f.a.say)
+	f.fwd.once(ctx, c, f.say)
 	return c, nil
 }
 
@@ -124,7 +151,7 @@ func (f *far) ensure(ctx context.Context) (*client.Client, error) {
 // sayVersion tells of an agent of another build, once: it goes on as it is.
 func (f *far) sayVersion(h wire.Hello) {
 	if h.Version != version {
-		f.a.say("note: the agent on %s is version %s, this is %s; `pipedeck agent deploy` makes it the same, workers go on", f.s.node.Name, h.Version, version)
+		f.say("note: the agent on %s is version %s, this is %s; `pipedeck agent deploy` makes it the same, workers go on", f.s.node.Name, h.Version, version)
 	}
 }
 
@@ -139,9 +166,9 @@ func (f *far) install(ctx context.Context) error {
 		return err
 	}
 	if off := probe.ClockOffset.Abs(); off > clockTolerant {
-		f.a.say("note: the clock of %s is %s apart from this one; the store may refuse its requests", f.s.node.Name, off)
+		f.say("note: the clock of %s is %s apart from this one; the store may refuse its requests", f.s.node.Name, off)
 	}
-	show := &uploadLine{a: f.a}
+	show := &uploadLine{f: f}
 	defer show.end()
 	return f.node.Install(ctx, p, probe, show.tell)
 }
@@ -151,7 +178,7 @@ func (f *far) start(ctx context.Context) (wire.Hello, error) {
 	var hello wire.Hello
 	err := f.node.Call(ctx, farUp, f.request(), &hello)
 	if err == nil {
-		f.a.say("agent %s runs on %s: pid %d, instance %s", hello.Version, f.s.node.Name, hello.PID, hello.Instance)
+		f.say("agent %s runs on %s: pid %d, instance %s", hello.Version, f.s.node.Name, hello.PID, hello.Instance)
 	}
 	return hello, err
 }
@@ -202,9 +229,9 @@ func (a *app) programFor(arch string) (ssh.Program, error) {
 }
 
 // uploadLine shows how far an upload is: on a terminal in one line, elsewhere
-// at its begin.
+// and of several nodes at its begin.
 type uploadLine struct {
-	a     *app
+	f     *far
 	shown time.Time
 	name  string
 	open  bool
@@ -214,18 +241,18 @@ func (u *uploadLine) tell(name string, done, total int64) {
 	if name != u.name {
 		u.end()
 		u.name = name
-		u.a.say("uploading %s (%d MB)", name, (total+500_000)/1_000_000)
+		u.f.say("uploading %s (%d MB)", name, (total+500_000)/1_000_000)
 	}
-	if !isTerminal(u.a.err) || time.Since(u.shown) < 200*time.Millisecond && done < total {
+	if len(u.f.s.Nodes) > 1 || !isTerminal(u.f.a.err) || time.Since(u.shown) < 200*time.Millisecond && done < total {
 		return
 	}
 	u.shown, u.open = time.Now(), true
-	_, _ = fmt.Fprintf(u.a.err, "\r  %d %%", done*100/max(total, 1)) // there is nobody else to tell
+	_, _ = fmt.Fprintf(u.f.a.err, "\r  %d %%", done*100/max(total, 1)) // there is nobody else to tell
 }
 
 func (u *uploadLine) end() {
 	if u.open {
-		_, _ = fmt.Fprintln(u.a.err)
+		_, _ = fmt.Fprintln(u.f.a.err)
 		u.open = false
 	}
 }

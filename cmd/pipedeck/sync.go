@@ -151,12 +151,12 @@ func (f *far) sync(ctx context.Context) error {
 			}
 			push = append(push, files[i])
 			if len(push) <= 20 {
-				f.a.say("sync: %s: %s", group.word, files[i].To)
+				f.say("sync: %s: %s", group.word, files[i].To)
 			}
 		}
 	}
 	if len(push) == 0 {
-		f.a.say("sync: %d files are the same on %s (%s)", len(files), f.s.node.Name, req.Hash[:12])
+		f.say("sync: %d files are the same on %s (%s)", len(files), f.s.node.Name, req.Hash[:12])
 		return nil
 	}
 	req.Files = push
@@ -166,7 +166,7 @@ func (f *far) sync(ctx context.Context) error {
 	if err := f.node.CallWith(ctx, farPut, req, body, &done); err != nil {
 		return err
 	}
-	f.a.say("sync: pushed %d of %d files to %s (%s)", done, len(files), f.s.node.Name, req.Hash[:12])
+	f.say("sync: pushed %d of %d files to %s (%s)", done, len(files), f.s.node.Name, req.Hash[:12])
 	return nil
 }
 

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"pipedeck/pipeline"
+	"pipedeck/remote/client"
+)
+
+// nodeDeck is one node of this invocation's spec with its agent, or why that
+// cannot be had.
+type nodeDeck struct {
+	s     specFile // its node is this one
+	reach reach    // nil where err says so
+	c     *client.Client
+	err   error
+}
+
+func (n nodeDeck) name() string { return n.s.node.Name }
+
+// chosen are the nodes that this invocation is about, in the spec's order: the
+// one that --node names, else all.
+func (a *app) chosen() ([]specFile, error) {
+	s, err := a.loadSpec()
+	if err != nil {
+		return nil, err
+	}
+	if a.flag.node != "" || a.flag.here {
+		return []specFile{s}, nil
+	}
+	return s.everyNode(), nil
+}
+
+// everyNode is the spec once for each of its nodes.
+func (s specFile) everyNode() []specFile {
+	out := make([]specFile, 0, len(s.Nodes))
+	for _, n := range s.Nodes {
+		out = append(out, specFile{Spec: s.Spec, node: n})
+	}
+	return out
+}
+
+// opening is how an agent is opened: reach.ensure, which starts one where none
+// runs, or reach.dial, which does not.
+type opening func(reach, context.Context) (*client.Client, error)
+
+// eachNode opens the agents of several nodes at the same time: one that does
+// not answer holds up no other and is an entry with its error. The caller
+// closes them with closeAll.
+func (a *app) eachNode(ctx context.Context, nodes []specFile, open opening) []nodeDeck {
+	out := make([]nodeDeck, len(nodes))
+	var all sync.WaitGroup
+	for i, s := range nodes {
+		n := &out[i]
+		n.s = s
+		all.Go(func() {
+			if n.reach, n.err = a.reach(s); n.err != nil {
+				return
+			}
+			n.c, n.err = open(n.reach, ctx)
+		})
+	}
+	all.Wait()
+	return out
+}
+
+// closeAll gives the connections back; the agents go on.
+func closeAll(nodes []nodeDeck) {
+	for _, n := range nodes {
+		if n.c != nil {
+			n.c.Close()
+		}
+	}
+}
+
+// atNode names the node in an error where the spec has several.
+func (s specFile) atNode(err error) error {
+	if err == nil || len(s.Nodes) < 2 {
+		return err
+	}
+	if p, ok := errors.AsType[*pipeline.Problem](err); ok {
+		named := *p
+		named.Text = "node " + s.node.Name + ": " + p.Text
+		named.Err = err
+		return &named
+	}
+	return fmt.Errorf("node %s: %w", s.node.Name, err)
+}
