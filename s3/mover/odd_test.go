@@ -208,10 +208,10 @@ func TestChangedDuringTheUpload(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, s3test.Options{}, oneOutput)
 			w.hurry = hurry
-			w.server.Inject(s3test.Rule{Op: s3test.OpPut, Key: w.key(sample(0)), Kind: s3test.Slow, Delay: 500 * time.Millisecond, Count: 1})
+			slow := w.server.Inject(s3test.Rule{Op: s3test.OpPut, Key: w.key(sample(0)), Kind: s3test.Slow, Delay: 500 * time.Millisecond, Count: 1})
 			w.write(sample(0), old)
 			w.start("extract")
-			w.await("it is on its way", func() bool { return w.reading().Queue.InFlight == 1 })
+			w.await("it is on its way", func() bool { return slow.Struck() == 1 })
 			if err := c.do(w); err != nil {
 				t.Fatal(err)
 			}
