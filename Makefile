@@ -10,6 +10,10 @@ FOREIGN  := -gcflags=modernc.org/...=-d=checkptr=0
 VERSITYGW_VERSION := v1.8.0
 GOFUMPT_VERSION   := v0.12.0
 GOLANGCI_VERSION  := v2.15.0
+GOTESTSUM_VERSION := v1.13.0
+# RERUN=1: tests that failed are run once more by themselves, and both results
+# are shown. CI does that: its two cores are shared.
+RERUN ?= 0
 
 export CGO_ENABLED ?= 0
 
@@ -37,8 +41,9 @@ dist: ## what nodes get: dist/pipedeck-linux-{amd64,arm64}, and pipedeck-gpu whe
 demo: build ## everything embedded, in this terminal
 	$(BIN)/pipedeck demo
 
-test: tools ## all tests with the race detector, and the cross-builds
-	CGO_ENABLED=1 VERSITYGW=$(CACHE)/versitygw $(GO) test -race $(FOREIGN) -timeout 40m $(PACKAGES)
+test: tools $(CACHE)/gotestsum-$(GOTESTSUM_VERSION) ## all tests with the race detector, and the cross-builds
+	CGO_ENABLED=1 VERSITYGW=$(CACHE)/versitygw $(CACHE)/gotestsum-$(GOTESTSUM_VERSION) --format standard-quiet \
+	  --rerun-fails=$(RERUN) --rerun-fails-run-root-test --rerun-fails-max-failures=6 --packages="$(PACKAGES)" -- -race $(FOREIGN) -timeout 40m
 	$(MAKE) --no-print-directory cross
 
 cross: ## the platforms that are promised: the agent's, and the console's on a Mac
@@ -84,6 +89,10 @@ $(CACHE)/versitygw:
 $(CACHE)/gofumpt-$(GOFUMPT_VERSION):
 	GOBIN=$(CACHE) $(GO) install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)
 	mv $(CACHE)/gofumpt $@
+
+$(CACHE)/gotestsum-$(GOTESTSUM_VERSION):
+	GOBIN=$(CACHE) $(GO) install gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
+	mv $(CACHE)/gotestsum $@
 
 $(CACHE)/golangci-lint-$(GOLANGCI_VERSION):
 	GOBIN=$(CACHE) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
