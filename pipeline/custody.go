@@ -154,6 +154,7 @@ type StageRecord struct {
 	Inputs  string    `json:"inputs"`  // hash of the inputs' content; "" without inputs
 	Command string    `json:"command"` // hash of the command as the spec has it
 	World   int       `json:"world"`
+	Code    string    `json:"code,omitempty"` // hash of the code that `sync` pushed; "" without
 	At      time.Time `json:"at"`
 	// ETag is the object's, for a conditional replacement; not stored in it.
 	ETag string `json:"-"`

@@ -243,6 +243,7 @@ func (d *decision) stopProof(t target) string {
 }
 
 func (d *decision) restart(t target) {
+	d.code(t, true)
 	if d.stoppable(t) {
 		d.stop(t)
 	}

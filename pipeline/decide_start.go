@@ -13,6 +13,7 @@ const (
 	quarantineTimeout = 10 * time.Minute
 	gpusTimeout       = 2 * time.Minute
 	recordTimeout     = 2 * time.Minute
+	codeTimeout       = 5 * time.Minute
 	// leastRoom is the free space below which a start would fill the disk
 	// before anything could be uploaded.
 	leastRoom = 64 << 20
@@ -45,6 +46,7 @@ func (d *decision) start(t target) {
 	if len(t.workers()) > 0 && (t.rank >= 0 || isActive(t.seen.State)) {
 		on = missingWorkers(t)
 	}
+	d.code(t, len(on) > 0)
 	if len(on) == 0 {
 		return
 	}

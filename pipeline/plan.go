@@ -43,6 +43,8 @@ type Intent struct {
 	// Accept names what may differ from the record of this run: inputs,
 	// command, world.
 	Accept []string `json:"accept,omitempty"`
+	// Code is what a start or restart shall run, where a console pushes it.
+	Code *Code `json:"code,omitempty"`
 }
 
 // Same says whether two intents ask for the same.
@@ -147,6 +149,7 @@ const (
 	StepRecount      StepKind = "recount"       // files and store once more, against the plan
 	StepTrash        StepKind = "trash"         // the listed files are moved out of the way
 	StepQuarantine   StepKind = "quarantine"    // incomplete files are moved aside
+	StepCode         StepKind = "code"          // the operator's code is there as planned
 	StepRecord       StepKind = "record"        // how the outputs are made, in the bucket
 	StepGPUsFree     StepKind = "gpus_free"
 	StepGates        StepKind = "gates"

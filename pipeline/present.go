@@ -82,6 +82,9 @@ func (w *World) workerSnapshot(st *stageWorld, rank int, now time.Time, known bo
 	if ref := st.gpuOf(wk); ref != nil {
 		out.GPU, out.GPUUUID = new(ref.Index), new(Clean(ref.UUID))
 	}
+	if want.Code != "" {
+		out.Code = new(want.Code)
+	}
 	if out.State == "" {
 		out.State, out.StateReason = WorkerInit, new("not started yet")
 	}

@@ -25,8 +25,13 @@ type Problem struct { //nolint:errname // it is a value of the JSON contract fir
 	// Plan carries the plan that was refused, so that a headless caller can
 	// show its id and confirmation text.
 	Plan *Plan `json:"plan,omitempty"`
-	Err  error `json:"-"`
+	// Needs says what the caller can bring before it asks again.
+	Needs string `json:"needs,omitempty"`
+	Err   error  `json:"-"`
 }
+
+// NeedsCode is Problem.Needs of a plan whose code is not on the node yet.
+const NeedsCode = "code"
 
 // Error returns the text without the hint.
 func (p *Problem) Error() string { return p.Text }

@@ -64,6 +64,7 @@ type WorkerWant struct {
 	Stopping   bool      `json:"stopping"` // an action is stopping it: no restart
 	StopSentAt time.Time `json:"stop_sent_at"`
 	GPUs       []GPURef  `json:"gpus"`
+	Code       string    `json:"code,omitempty"` // that was there when it was launched; "" not known
 }
 
 // WantsReading replaces what is wanted, by stage name.

@@ -146,6 +146,8 @@ type WorkerSnapshot struct {
 	GPUMemBytes      *int64      `json:"gpu_mem_bytes"`
 	Reason           *string     `json:"reason"` // why numbers without a reason of their own are null
 	Log              string      `json:"log"`    // path on the node
+	// Code is the hash of the code that it was started with, where `sync` pushed one.
+	Code *string `json:"code,omitempty"`
 }
 
 // ServiceSnapshot is one server of a stage. No service runs yet: the list is

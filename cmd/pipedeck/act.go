@@ -83,21 +83,23 @@ func (a *app) act(ctx context.Context, c *client.Client, in pipeline.Intent, con
 			return err
 		}
 	}
-	if p.Executable {
-		if err := a.pushSync(ctx, in.Verb); err != nil {
-			return err
-		}
-	}
 	return a.apply(ctx, c, p.ID, confirm, wait)
 }
 
 // plan asks for a plan until what it would lose is known, saying how far that
 // is.
 func (a *app) plan(ctx context.Context, c *client.Client, in pipeline.Intent) (pipeline.Plan, error) {
+	in, err := a.askPlan(ctx, c, in)
+	if err != nil {
+		return pipeline.Plan{}, err
+	}
 	for {
 		p, err := c.Plan(ctx, in)
-		if err != nil || p.Checking == nil {
+		if err != nil {
 			return p, err
+		}
+		if p.Checking == nil {
+			return p, tookCode(in, p)
 		}
 		if p.Checking.Total > 0 {
 			a.say("comparing local files with the store: %d of %d", p.Checking.Done, p.Checking.Total)
@@ -109,7 +111,7 @@ func (a *app) plan(ctx context.Context, c *client.Client, in pipeline.Intent) (p
 
 // apply starts a plan and follows it to its end.
 func (a *app) apply(ctx context.Context, c *client.Client, plan, confirm string, wait bool) error {
-	act, err := c.Apply(ctx, pipeline.ApplyRequest{Plan: plan, Confirm: confirm, By: operator(), From: a.origin()})
+	act, err := a.applyPlan(ctx, c, pipeline.ApplyRequest{Plan: plan, Confirm: confirm, By: operator(), From: a.origin()})
 	if err != nil {
 		return err
 	}

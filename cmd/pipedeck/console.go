@@ -56,7 +56,7 @@ func (a *app) console(ctx context.Context) error {
 		var first pipeline.Deck = c
 		if f, ok := r.(*far); ok {
 			go f.fwd.keep(ctx, c)
-			first = &syncingDeck{Client: c, f: f, starts: map[string]bool{}}
+			first = &syncingDeck{Client: c, f: f}
 		}
 		err = a.openConsole(ctx, first, keys, func(ctx context.Context) (pipeline.Deck, error) { return r.dial(ctx) })
 		if errors.Is(err, tui.ErrDumbTerminal) {

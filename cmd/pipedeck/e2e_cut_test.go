@@ -55,6 +55,7 @@ case "$*" in *query-gpu*) echo "0, GPU-aa, 28234, 143771, 97, 512.40, 61, NVIDIA
 
 // watched is what a console saw that stayed open.
 type watched struct {
+	quit   func() // kills it, and returns when it is gone
 	mu     sync.Mutex
 	states map[pipeline.LinkState]int
 	last   pipeline.Snapshot
@@ -91,7 +92,8 @@ func (d *farDeck) watch(t *testing.T) *watched {
 		}
 		_ = cmd.Wait() // it is killed
 	}()
-	t.Cleanup(func() { cancel(); <-done })
+	w.quit = func() { cancel(); <-done }
+	t.Cleanup(w.quit)
 	return w
 }
 
@@ -135,14 +137,17 @@ stages:
 // testCuts does to the link and the agent what happens to them, under a console
 // that stays open. The workers never notice and nothing is lost.
 func testCuts(t *testing.T, bin string) {
-	files, frozen := 60, 7*time.Second
+	files, frozen, limit := 60, 7*time.Second, patience
 	if full() {
-		files, frozen = 1250, 2*time.Minute
+		files, frozen, limit = 1250, 2*time.Minute, 10*time.Minute
 	}
 	d := newFarDeck(t, bin, sshtest.Options{})
 	d.write(t, "pipedeck.yaml", fmt.Sprintf(cutYAML, d.work, d.node.Dest(), d.store.URL(), files*4, files))
 	d.must(t, "start", "extract")
 	before := fmt.Sprintf("%+v", recordedLaunches(filepath.Join(d.work, ".pipedeck")))
+	closed := d.watch(t)
+	closed.sees(t, "the first console", live)
+	closed.quit()
 	w := d.watch(t)
 	w.sees(t, "at first", live)
 
@@ -171,7 +176,7 @@ func testCuts(t *testing.T, bin string) {
 	w.sees(t, "after the upgrade", func(n pipeline.NodeSnapshot) bool {
 		return live(n) && n.Agent != nil && n.Agent.Version == "0.2.0"
 	})
-	d.await(t, "all files proven", func(n pipeline.NodeSnapshot) bool { return verified(n) == int64(files*4) })
+	d.awaitFor(t, limit, "all files proven", func(n pipeline.NodeSnapshot) bool { return verified(n) == int64(files*4) })
 	if now := fmt.Sprintf("%+v", recordedLaunches(filepath.Join(d.work, ".pipedeck"))); now != before {
 		t.Errorf("the workers are %s, were %s", now, before)
 	}
@@ -189,7 +194,7 @@ func testCuts(t *testing.T, bin string) {
 	d.must(t, "stop", "extract", "--confirm", "far")
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t.Logf("the open console showed %v in %d lines", w.states, w.lines)
+	t.Logf("%d files of 4 ranks, each once, by the same workers; the open console showed %v in %d lines", files*4, w.states, w.lines)
 }
 
 // awaitHello waits for an agent after the one of this instance.
@@ -304,8 +309,66 @@ func testSync(t *testing.T, bin string) {
 		t.Errorf("the log: %s", out)
 	}
 	pushes([]string{"start", "extract"}, "sync: 2 files are the same")
+	d.plansCode(t, code)
 	if left, err := filepath.Glob(filepath.Join(d.work, "src", ".*")); err != nil || len(left) > 0 {
 		t.Errorf("left: %q %v", left, err)
 	}
 	d.must(t, "stop", "extract", "--confirm", "far")
+}
+
+// plansCode plans a restart with code that changes after it, and one that is
+// applied; then it looks where the hash of the code is kept.
+func (d *farDeck) plansCode(t *testing.T, code func(name, text string, mode os.FileMode)) {
+	t.Helper()
+	plan := func() pipeline.Plan {
+		t.Helper()
+		var p pipeline.Plan
+		if err := json.Unmarshal([]byte(d.must(t, "plan", "restart", "extract", "--json")), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	there := func(want string) {
+		t.Helper()
+		if raw, err := os.ReadFile(filepath.Join(d.work, "src/lib/hello")); err != nil || !strings.Contains(string(raw), want) {
+			t.Errorf("the node has %q, %v", raw, err)
+		}
+	}
+	code("lib/hello", "#!/bin/sh\necho hello three\n", 0o755)
+	stale := plan()
+	c := stale.Intent.Code
+	if c == nil || c.Files != 2 || len(c.Push) != 1 || c.Push[0].To != "src/lib/hello" || c.Push[0].New {
+		t.Fatalf("the plan has the code %+v", c)
+	}
+	if notes := strings.Join(stale.Notes, "\n"); !strings.Contains(notes, "1 of 2 files") || !strings.Contains(notes, "extract/0 and 3 more run with ") {
+		t.Errorf("the plan says %q", notes)
+	}
+	there("hello two") // a plan changes nothing
+	code("lib/hello", "#!/bin/sh\necho hello four\n", 0o755)
+	_, errs, exit := d.run(t, "apply", stale.ID, "--confirm", "far")
+	if exit != exitRefused || !strings.Contains(errs, "src/lib/hello") || !strings.Contains(errs, c.Hash[:12]) || !strings.Contains(errs, "nothing was pushed") {
+		t.Errorf("apply with other files ends with %d: %s", exit, errs)
+	}
+	there("hello two")
+	p := plan()
+	if _, errs, exit := d.run(t, "apply", p.ID, "--confirm", "no"); exit != exitRefused || strings.Contains(errs, "pushed") {
+		t.Errorf("apply without confirmation ends with %d: %s", exit, errs)
+	}
+	there("hello two")
+	if _, errs, exit := d.run(t, "apply", p.ID, "--confirm", "far"); exit != exitOK || !strings.Contains(errs, "pushed 1 of 2") {
+		t.Fatalf("apply ends with %d: %s", exit, errs)
+	}
+	there("hello four")
+	hash := p.Intent.Code.Hash
+	for _, w := range d.snapshot(t).Nodes[0].Stages[0].Workers {
+		if w.Code == nil || *w.Code != hash {
+			t.Errorf("%s runs with %v, not %s", w.ID, w.Code, hash)
+		}
+	}
+	if raw, ok := d.store.Object("r1/.pipedeck/extract.json"); !ok || !strings.Contains(string(raw), hash) {
+		t.Errorf("the record in the bucket: %s", raw)
+	}
+	if out := d.must(t, "history", "--json"); !strings.Contains(out, "restart extract, code "+hash) || !strings.Contains(out, "2 files are as planned (code "+hash) {
+		t.Errorf("the journal: %s", out)
+	}
 }

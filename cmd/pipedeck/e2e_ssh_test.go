@@ -106,8 +106,13 @@ stages:
 // await polls the snapshot until it is as wanted.
 func (d *farDeck) await(t *testing.T, what string, ok func(pipeline.NodeSnapshot) bool) pipeline.NodeSnapshot {
 	t.Helper()
+	return d.awaitFor(t, patience, what, ok)
+}
+
+func (d *farDeck) awaitFor(t *testing.T, limit time.Duration, what string, ok func(pipeline.NodeSnapshot) bool) pipeline.NodeSnapshot {
+	t.Helper()
 	var last pipeline.Snapshot
-	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(100 * time.Millisecond) {
+	for begin := time.Now(); time.Since(begin) < limit; time.Sleep(100 * time.Millisecond) {
 		if last = d.snapshot(t); ok(last.Nodes[0]) {
 			return last.Nodes[0]
 		}

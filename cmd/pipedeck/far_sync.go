@@ -13,6 +13,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"pipedeck/pipeline"
 )
@@ -32,7 +33,7 @@ func farDiffer(h here, req syncRequest) (syncReply, error) {
 			reply.New = append(reply.New, i)
 		case err != nil:
 			return reply, pipeline.Problemf(pipeline.ProblemFailed, "", "cannot sync to %q: %w", f.To, err)
-		case sum != f.SHA256 || mode != f.Mode:
+		case sum != f.SHA256 || uint32(mode) != f.Mode:
 			reply.Changed = append(reply.Changed, i)
 		}
 	}
@@ -59,33 +60,34 @@ func there(root *os.Root, name string) (string, fs.FileMode, error) {
 }
 
 // farPutFiles writes the contents that follow a request, each file in one step,
-// and leaves a record of what was synced.
+// and leaves a record of all that was synced.
 func farPutFiles(h here, req syncRequest, body io.Reader) (int, error) {
 	root, err := os.OpenRoot(h.s.Workdir)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = root.Close() }()
-	for i, f := range req.Files {
+	for done, i := range req.Push {
+		if i < 0 || i >= len(req.Files) {
+			return done, fmt.Errorf("cannot sync: file %d of %d is announced", i, len(req.Files))
+		}
+		f := req.Files[i]
 		if strings.HasPrefix(f.To, ".pipedeck") {
-			return i, fmt.Errorf("cannot sync to %q: it is pipedeck's own", f.To)
+			return done, fmt.Errorf("cannot sync to %q: it is pipedeck's own", f.To)
 		}
 		if err := putFile(root, f, body); err != nil {
-			return i, pipeline.Problemf(pipeline.ProblemFailed, "", "cannot sync to %q: %w", f.To, err)
+			return done, pipeline.Problemf(pipeline.ProblemFailed, "", "cannot sync to %q: %w", f.To, err)
 		}
 	}
-	record, err := json.Marshal(map[string]any{"hash": req.Hash, "pushed": len(req.Files)})
+	record, err := json.Marshal(pipeline.CodeRecord{Hash: req.Hash, Files: req.Files, By: req.By, At: time.Now().UTC()})
 	if err != nil {
-		return len(req.Files), err
+		return len(req.Push), err
 	}
-	if _, err := os.Stat(h.s.StateDir); err != nil {
-		return len(req.Files), nil // no agent was here yet
-	}
-	return len(req.Files), writeFile(filepath.Join(h.s.StateDir, "sync.json"), append(record, '\n'))
+	return len(req.Push), writeFile(filepath.Join(h.s.StateDir, pipeline.CodeRecordName), append(record, '\n'))
 }
 
 // putFile writes beside its target and takes its place only if it is whole.
-func putFile(root *os.Root, f syncFile, body io.Reader) error {
+func putFile(root *os.Root, f pipeline.CodeFile, body io.Reader) error {
 	dir := path.Dir(f.To)
 	if err := root.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -100,7 +102,7 @@ func putFile(root *os.Root, f syncFile, body io.Reader) error {
 	if got := hex.EncodeToString(sum.Sum(nil)); err == nil && got != f.SHA256 {
 		err = fmt.Errorf("it changed while it was read: %s became %s", f.SHA256, got)
 	}
-	err = errors.Join(err, out.Chmod(f.Mode), out.Sync(), out.Close())
+	err = errors.Join(err, out.Chmod(fs.FileMode(f.Mode).Perm()), out.Sync(), out.Close())
 	if err == nil {
 		err = root.Rename(part, f.To)
 	}

@@ -41,6 +41,7 @@ type app struct {
 	nodes  farNodes // reached over SSH
 	said   sync.Mutex
 	asking sync.Mutex // one question on the terminal at a time
+	owners sync.Map   // *client.Client to the *far that it talks to
 }
 
 // globalFlags hold for every command.

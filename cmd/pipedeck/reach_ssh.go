@@ -124,7 +124,16 @@ func (f *far) dial(ctx context.Context) (*client.Client, error) {
 	return c, nil
 }
 
+// ensure connects, and installs and starts what is not there.
 func (f *far) ensure(ctx context.Context) (*client.Client, error) {
+	c, err := f.ensured(ctx)
+	if err == nil {
+		f.a.owners.Store(c, f)
+	}
+	return c, err
+}
+
+func (f *far) ensured(ctx context.Context) (*client.Client, error) {
 	c, err := f.dial(ctx)
 	if err == nil && !c.First().KeeperLost {
 		f.sayVersion(c.First())

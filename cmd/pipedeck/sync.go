@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"pipedeck/pipeline"
 	"pipedeck/remote/client"
@@ -27,18 +26,17 @@ const (
 
 // syncFile is one file that the node shall have.
 type syncFile struct {
-	To     string      `json:"to"` // below workdir
-	Size   int64       `json:"size"`
-	SHA256 string      `json:"sha256"`
-	Mode   fs.FileMode `json:"mode"`
-	from   string
+	pipeline.CodeFile
+	from string
 }
 
 // syncRequest asks what differs, and announces the contents that follow.
 type syncRequest struct {
 	farRequest
-	Files []syncFile `json:"files"`
-	Hash  string     `json:"hash"`
+	Files []pipeline.CodeFile `json:"files"`
+	Hash  string              `json:"hash"`
+	Push  []int               `json:"push"` // whose contents follow, by index
+	By    string              `json:"by"`
 }
 
 // syncReply is what the node lacks, by index.
@@ -114,76 +112,178 @@ func hashed(name, to string) (syncFile, error) {
 	}
 	sum := sha256.New()
 	n, err := io.Copy(sum, f)
-	return syncFile{To: to, Size: n, SHA256: hex.EncodeToString(sum.Sum(nil)), Mode: st.Mode().Perm(), from: name}, err
+	file := pipeline.CodeFile{To: to, Size: n, SHA256: hex.EncodeToString(sum.Sum(nil)), Mode: uint32(st.Mode().Perm())}
+	return syncFile{CodeFile: file, from: name}, err
 }
 
-// syncHash tells two states of the synced files apart.
-func syncHash(files []syncFile) string {
-	sum := sha256.New()
-	for _, f := range files {
-		_, _ = fmt.Fprintf(sum, "%q %s %o\n", f.To, f.SHA256, f.Mode) // a hash never fails
-	}
-	return hex.EncodeToString(sum.Sum(nil))
+// offered is the code as it is here, and how it differs from the node's.
+type offered struct {
+	files []syncFile
+	code  pipeline.Code
+	push  []int // of files
 }
 
-// sync pushes what the spec's `sync` names, where it differs there.
-func (f *far) sync(ctx context.Context) error {
+// offer compares what the spec's `sync` names with the node; nil without any.
+func (f *far) offer(ctx context.Context) (*offered, error) {
 	if len(f.s.Sync) == 0 {
-		return nil
+		return nil, nil
 	}
 	files, err := localFiles(f.s, filepath.Dir(f.a.flag.spec))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	req := syncRequest{farRequest: f.request(), Files: files, Hash: syncHash(files)}
+	req := syncRequest{farRequest: f.request()}
+	for _, file := range files {
+		req.Files = append(req.Files, file.CodeFile)
+	}
+	o := &offered{files: files, code: pipeline.Code{Hash: pipeline.CodeHash(req.Files), Files: len(files), Push: []pipeline.CodePush{}}}
 	var differs syncReply
 	if err := f.node.Call(ctx, farSync, req, &differs); err != nil {
-		return err
+		return nil, err
 	}
-	var push []syncFile
 	for _, group := range []struct {
-		word string
-		list []int
-	}{{"new", differs.New}, {"changed", differs.Changed}} {
+		isNew bool
+		list  []int
+	}{{true, differs.New}, {false, differs.Changed}} {
 		for _, i := range group.list {
 			if i < 0 || i >= len(files) {
-				return fmt.Errorf("cannot sync: the node asks for file %d of %d", i, len(files))
+				return nil, fmt.Errorf("cannot sync: the node asks for file %d of %d", i, len(files))
 			}
-			push = append(push, files[i])
-			if len(push) <= 20 {
-				f.say("sync: %s: %s", group.word, files[i].To)
+			o.push = append(o.push, i)
+			o.code.PushFiles++
+			o.code.PushBytes += files[i].Size
+			if len(o.code.Push) < pipeline.CodeShown {
+				o.code.Push = append(o.code.Push, pipeline.CodePush{CodeFile: files[i].CodeFile, New: group.isNew})
 			}
 		}
 	}
-	if len(push) == 0 {
-		f.say("sync: %d files are the same on %s (%s)", len(files), f.s.node.Name, req.Hash[:12])
-		return nil
+	return o, nil
+}
+
+// syncSaid is how many files are named before a push.
+const syncSaid = 20
+
+// tell says what differs on the node.
+func (o *offered) tell(say func(string, ...any), node string) {
+	for _, p := range o.code.Push[:min(syncSaid, len(o.code.Push))] {
+		word := "changed"
+		if p.New {
+			word = "new"
+		}
+		say("sync: %s: %s", word, p.To)
 	}
-	req.Files = push
-	body := &contents{files: push}
+	if more := o.code.PushFiles - syncSaid; more > 0 {
+		say("sync: and %d more", more)
+	}
+	if o.code.PushFiles == 0 {
+		say("sync: %d files are the same on %s (%s)", o.code.Files, node, pipeline.ShortHash(o.code.Hash))
+	}
+}
+
+// push brings the code that a plan was made with, exactly that, to the node.
+func (f *far) push(ctx context.Context, p pipeline.Plan, say func(string, ...any)) error {
+	want := p.Intent.Code
+	now, err := f.offer(ctx)
+	if err != nil {
+		return err
+	}
+	if now == nil {
+		now = &offered{} // the spec lost its `sync`
+	}
+	if now.code.Hash != want.Hash {
+		return &pipeline.Problem{
+			Kind: pipeline.ProblemRefused, Plan: &p, Hint: "make a new plan: it shows what would be pushed now",
+			Text: fmt.Sprintf("cannot apply plan %q: the code here was %s when it was made and is %s now (%s); nothing was pushed",
+				p.ID, pipeline.ShortHash(want.Hash), pipeline.ShortHash(now.code.Hash), want.Moved(now.code)),
+		}
+	}
+	req := syncRequest{farRequest: f.request(), Hash: want.Hash, Push: now.push, By: operator()}
+	body := &contents{}
 	defer body.close()
+	for _, file := range now.files {
+		req.Files = append(req.Files, file.CodeFile)
+	}
+	for _, i := range now.push {
+		body.files = append(body.files, now.files[i])
+	}
 	var done int
 	if err := f.node.CallWith(ctx, farPut, req, body, &done); err != nil {
 		return err
 	}
-	f.say("sync: pushed %d of %d files to %s (%s)", done, len(files), f.s.node.Name, req.Hash[:12])
+	if done == 0 {
+		return nil // the node only forgot that it has it
+	}
+	say("sync: pushed %d of %d files to %s (%s)", done, len(now.files), f.s.node.Name, pipeline.ShortHash(want.Hash))
 	return nil
 }
 
-// pushSync syncs before an action that starts workers on a node over SSH.
-func (a *app) pushSync(ctx context.Context, verb pipeline.Verb) error {
-	if verb != pipeline.VerbStart && verb != pipeline.VerbRestart {
+// starts says whether a verb is one that code is pushed before.
+func starts(v pipeline.Verb) bool { return v == pipeline.VerbStart || v == pipeline.VerbRestart }
+
+// withCode adds to what is asked for the code that it shall run.
+func (f *far) withCode(ctx context.Context, in pipeline.Intent, say func(string, ...any)) (pipeline.Intent, error) {
+	if !starts(in.Verb) {
+		return in, nil
+	}
+	o, err := f.offer(ctx)
+	if err != nil || o == nil {
+		return in, err
+	}
+	o.tell(say, f.s.node.Name)
+	in.Code = &o.code
+	return in, nil
+}
+
+// tookCode refuses the plan of an agent that knows nothing of code: it would
+// start what is there.
+func tookCode(in pipeline.Intent, p pipeline.Plan) error {
+	if in.Code == nil || p.Intent.Code != nil {
 		return nil
 	}
-	s, err := a.loadSpec()
-	if err != nil || s.node.SSH == "" {
-		return err
+	return pipeline.Problemf(pipeline.ProblemRefused, "`pipedeck agent deploy` makes it the same, workers go on",
+		"cannot sync before %s %q: the agent is of another version and does not check code", in.Verb, in.Target)
+}
+
+// apply applies a plan, and brings its code when the agent asks for it: a plan
+// that is refused for another reason pushes nothing.
+func (f *far) apply(ctx context.Context, c *client.Client, req pipeline.ApplyRequest, say func(string, ...any)) (pipeline.Action, error) {
+	act, err := c.Apply(ctx, req)
+	p, ok := errors.AsType[*pipeline.Problem](err)
+	if !ok || p.Needs != pipeline.NeedsCode || p.Plan == nil || p.Plan.Intent.Code == nil {
+		return act, err
 	}
-	f, err := a.overSSH(s)
-	if err != nil {
-		return err
+	if err := f.push(ctx, *p.Plan, say); err != nil {
+		return act, err
 	}
-	return f.sync(ctx)
+	if req.Key != "" {
+		req.Key += "-code" // the first answer to the old one was the refusal
+	}
+	return c.Apply(ctx, req)
+}
+
+// farOf is the node that a client talks to; nil for this machine.
+func (a *app) farOf(c *client.Client) *far {
+	if f, ok := a.owners.Load(c); ok {
+		return f.(*far) //nolint:forcetypeassert // nothing else is stored
+	}
+	return nil
+}
+
+// askPlan plans an intent with the code that its workers shall run.
+func (a *app) askPlan(ctx context.Context, c *client.Client, in pipeline.Intent) (pipeline.Intent, error) {
+	f := a.farOf(c)
+	if f == nil {
+		return in, nil
+	}
+	return f.withCode(ctx, in, f.say)
+}
+
+// applyPlan applies a plan on the node of a client.
+func (a *app) applyPlan(ctx context.Context, c *client.Client, req pipeline.ApplyRequest) (pipeline.Action, error) {
+	if f := a.farOf(c); f != nil {
+		return f.apply(ctx, c, req, f.say)
+	}
+	return c.Apply(ctx, req)
 }
 
 // contents reads files one after the other, each as long as it was announced.
@@ -228,31 +328,25 @@ func (c *contents) close() {
 type syncingDeck struct {
 	*client.Client
 	f *far
-
-	mu     sync.Mutex
-	starts map[string]bool // plans that start workers
 }
+
+// quietly says nothing: the plan and the action's first step tell of the code.
+func quietly(string, ...any) {}
 
 // Plan implements pipeline.Deck.
 func (d *syncingDeck) Plan(ctx context.Context, in pipeline.Intent) (pipeline.Plan, error) {
-	p, err := d.Client.Plan(ctx, in)
-	if err == nil && (in.Verb == pipeline.VerbStart || in.Verb == pipeline.VerbRestart) {
-		d.mu.Lock()
-		d.starts[p.ID] = true
-		d.mu.Unlock()
+	in, err := d.f.withCode(ctx, in, quietly)
+	if err != nil {
+		return pipeline.Plan{}, err
 	}
-	return p, err
+	p, err := d.Client.Plan(ctx, in)
+	if err != nil {
+		return p, err
+	}
+	return p, tookCode(in, p)
 }
 
 // Apply implements pipeline.Deck.
 func (d *syncingDeck) Apply(ctx context.Context, req pipeline.ApplyRequest) (pipeline.Action, error) {
-	d.mu.Lock()
-	start := d.starts[req.Plan]
-	d.mu.Unlock()
-	if start {
-		if err := d.f.sync(ctx); err != nil {
-			return pipeline.Action{}, err
-		}
-	}
-	return d.Client.Apply(ctx, req)
+	return d.f.apply(ctx, d.Client, req, quietly)
 }

@@ -87,6 +87,9 @@ func needsList(p pipeline.Plan) bool {
 }
 
 func (d *Deck) recordRefusal(req pipeline.ApplyRequest, cause error) {
+	if p, ok := errors.AsType[*pipeline.Problem](cause); ok && p.Needs != "" {
+		return // the console brings it and asks again
+	}
 	rec := pipeline.JournalRecord{
 		At: d.p.Now(), Kind: refusalKind(cause), Plan: req.Plan, By: req.By, From: req.From,
 		Text: fmt.Sprintf("%v (typed %q)", cause, req.Confirm),
@@ -140,6 +143,9 @@ func (d *Deck) admit(ctx context.Context, req pipeline.ApplyRequest) (*heldPlan,
 			Hint: fmt.Sprintf("pipedeck apply %s --confirm %q", p.ID, *p.Confirm),
 			Text: fmt.Sprintf("cannot %s %q: it asks for the confirmation %q, given was %q", p.Action, p.Target, *p.Confirm, req.Confirm),
 		}
+	}
+	if err := d.lacksCode(p); err != nil {
+		return nil, err
 	}
 	if p.Confirm == nil {
 		return held, nil // nobody was shown anything: each step looks for itself

@@ -135,7 +135,8 @@ func (d *Deck) recordStage(ctx context.Context, st *spec.Stage) (string, error) 
 		return "", err
 	}
 	now.Schema, now.Deck, now.Run, now.Stage, now.World = pipeline.SchemaVersion, d.sp.Deck, d.sp.Run, st.Name, len(placed)
-	if was != nil && was.Inputs == now.Inputs && was.Command == now.Command && was.World == now.World && was.Deck == now.Deck {
+	now.Code = d.wants.code()
+	if was != nil && was.Inputs == now.Inputs && was.Command == now.Command && was.World == now.World && was.Deck == now.Deck && was.Code == now.Code {
 		return "the record in the bucket agrees", nil
 	}
 	if was != nil && was.Deck != now.Deck {

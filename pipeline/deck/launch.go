@@ -33,7 +33,8 @@ func (d *Deck) supervise(ctx context.Context) {
 		}
 		// Only this loop and actions write wants; an action that stops a worker
 		// in between must win over a decision made before it.
-		err := d.wants.change(st.Name, func(s *pipeline.StageWant) { mergeDecision(s, next) })
+		code := d.wants.code()
+		err := d.wants.change(st.Name, func(s *pipeline.StageWant) { mergeDecision(s, next, code) })
 		if err != nil {
 			d.notice(pipeline.Error, "agent", "cannot supervise %s: %v", st.Name, err)
 			continue
@@ -43,10 +44,15 @@ func (d *Deck) supervise(ctx context.Context) {
 	}
 }
 
-func mergeDecision(s *pipeline.StageWant, next pipeline.StageWant) {
+// mergeDecision takes over what was decided; what is launched runs the code
+// that is here now.
+func mergeDecision(s *pipeline.StageWant, next pipeline.StageWant, code string) {
 	for rank, w := range next.Workers {
 		if cur := s.Workers[rank]; cur.Stopping && !w.Stopping {
 			continue
+		}
+		if w.Launch != s.Workers[rank].Launch {
+			w.Code = code
 		}
 		s.Workers[rank] = w
 	}

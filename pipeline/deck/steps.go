@@ -39,6 +39,7 @@ func (d *Deck) steps() map[pipeline.StepKind]func(context.Context, engine.Job) e
 		pipeline.StepLeave:        d.leaveStages,
 		pipeline.StepGPUsFree:     d.gpusFree,
 		pipeline.StepGates:        d.gates,
+		pipeline.StepCode:         d.checkCode,
 		pipeline.StepRecord:       d.writeRecord,
 		pipeline.StepAdopt:        d.adoptProcesses,
 		pipeline.StepReap:         d.reapStrays,

@@ -34,6 +34,8 @@ type wantFile struct {
 	Run      string                        `json:"run"`
 	Stages   map[string]pipeline.StageWant `json:"stages"`
 	Baseline map[string]int64              `json:"gpu_baseline"` // bytes in use before the last start, by UUID
+	// Code is the hash of the operator's code that was last seen to be here.
+	Code string `json:"code,omitempty"`
 }
 
 // loadWants reads what was wanted. Of another run only the numbers of launches
@@ -117,6 +119,24 @@ func (w *wantStore) setBaseline(used map[string]int64) error {
 	next.Baseline = maps.Clone(w.data.Baseline)
 	maps.Copy(next.Baseline, used)
 	return w.write(next)
+}
+
+// setCode records which code the workers are launched with from now on.
+func (w *wantStore) setCode(hash string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.data.Code == hash {
+		return nil
+	}
+	next := w.data
+	next.Code = hash
+	return w.write(next)
+}
+
+func (w *wantStore) code() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.data.Code
 }
 
 func (w *wantStore) baseline(uuid string) *int64 {

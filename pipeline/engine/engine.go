@@ -65,6 +65,9 @@ func (e *Engine) Begin(id string, p pipeline.Plan, req pipeline.ApplyRequest) (p
 
 func beginText(p pipeline.Plan, typed string) string {
 	text := strings.TrimSpace(fmt.Sprintf("%s %s", p.Action, p.Target))
+	if c := p.Intent.Code; c != nil {
+		text += ", code " + c.Hash
+	}
 	if p.Confirm == nil {
 		return text
 	}
