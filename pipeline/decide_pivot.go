@@ -66,7 +66,7 @@ func (d *decision) left(from target) wiping {
 		return wiping{}
 	}
 	return wiping{
-		st: from.st, outputs: outputNames(from.st), scratch: scratchDirs(d.sp, from.st),
+		st: from.st, outputs: outputNames(from.st), scratch: d.scratchDirs(from.st),
 		keepOutputs: d.in.Leave != LeaveDiscard,
 	}
 }

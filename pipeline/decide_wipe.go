@@ -39,12 +39,23 @@ func (w wiping) names() []string {
 	return append(slices.Clone(w.outputs), w.scratch...)
 }
 
-func scratchDirs(sp *spec.Spec, st *spec.Stage) []string {
-	out := make([]string, 0, len(st.Scratch))
-	for _, dir := range st.Scratch {
-		out = append(out, sp.Abs(dir))
+// scratchDirs are those of every rank that the stage may have had here: the
+// workers that are known, what the spec names, and one for each place on a GPU.
+func (d *decision) scratchDirs(st *spec.Stage) []string {
+	world := st.Workers.Count
+	if st.Workers.PerGPU > 0 {
+		for _, g := range d.node.GPUs {
+			world += len(g.Slots()) * st.Workers.PerGPU
+		}
 	}
-	return out
+	for _, seen := range d.node.Stages {
+		for _, w := range seen.Workers {
+			if seen.Name == st.Name {
+				world = max(world, w.Rank+1)
+			}
+		}
+	}
+	return d.sp.ScratchDirs(st, world)
 }
 
 // wiped resolves the target of a wipe.
@@ -60,7 +71,7 @@ func (d *decision) wiped() (wiping, error) {
 		if len(t.st.Scratch) == 0 {
 			return wiping{}, d.usage("", "stage %q has no scratch directory in the spec", t.st.Name)
 		}
-		return wiping{st: t.st, scratch: scratchDirs(d.sp, t.st), provenOnly: d.in.ProvenOnly}, nil
+		return wiping{st: t.st, scratch: d.scratchDirs(t.st), provenOnly: d.in.ProvenOnly}, nil
 	}
 	names, err := d.outputs()
 	if err != nil {

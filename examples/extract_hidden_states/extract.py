@@ -17,6 +17,7 @@ import importlib
 import json
 import os
 import queue
+import shutil
 import signal
 import sys
 import threading
@@ -110,6 +111,18 @@ def read_done(path):
         return set()
 
 
+def cached(data, folder):
+    """The data set's copy in folder, made once: its name says whose copy it is."""
+    at = os.stat(data)
+    copy = os.path.join(folder, f"{at.st_ino}-{at.st_mtime_ns}-" + os.path.basename(os.path.normpath(data)))
+    if not os.path.exists(copy):
+        os.makedirs(folder, exist_ok=True)
+        part = os.path.join(folder, f".tmp-{os.getpid()}")
+        (shutil.copytree if os.path.isdir(data) else shutil.copyfile)(data, part)
+        os.rename(part, copy)
+    return copy
+
+
 def file_of(out, index):
     return os.path.join(out, f"hs_{index}.safetensors")
 
@@ -126,6 +139,7 @@ def arguments():
     p.add_argument("--layers", default="1,4,8,11,14", help="decoder layers whose outputs are kept, from 0")
     p.add_argument("--rank", type=int, default=0)
     p.add_argument("--world-size", type=int, default=1)
+    p.add_argument("--cache", default="", help="folder in memory (/dev/shm/NAME) that the data set is copied to and read from; whoever ends the stage removes it")
     p.add_argument("--progress", default="", help="status file, JSON")
     p.add_argument("--done", default="", help="done-set: one id a line")
     p.add_argument("--max-length", type=int, default=4096, help="longer samples are skipped and counted")
@@ -152,7 +166,7 @@ def main():
     progress.write(force=True)
 
     say(f"reading {a.data}")
-    data = open_samples(a.data)
+    data = open_samples(cached(a.data, a.cache) if a.cache else a.data)
     lengths = data.lengths()
     mine = batches_of(lengths, a.max_length, a.batch, a.batch_tokens)[a.rank :: a.world_size]
     too_long = [i for i, n in enumerate(lengths) if n > a.max_length or n == 0][a.rank :: a.world_size]

@@ -11,313 +11,24 @@ parts: probe      values and cost of reading the GPUs, compared with nvidia-smi
        kill       a worker that holds memory is killed; when the memory is free and when that is said
        fork       a child that keeps memory by a double fork
        states     loading, spinning, waiting, out of memory
-       healthy    a slow healthy run: no stall may be told
+       healthy    a slow healthy run, looked at once a second: no stall may be told; OUT/verdict.json
+       session    start, watch, restart, kill and pivot from the keyboard; each moment's screen and snapshot
+       two        two GPUs, one worker killed: the other one does not notice (not among those of a whole run)
 """
 import argparse
 import glob
-import gzip
-import hashlib
 import json
 import os
 import re
 import shutil
 import signal
-import socket
-import subprocess
 import sys
-import tarfile
-import tempfile
 import threading
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PARTS = ["probe", "reference", "pipeline", "kill", "fork", "states", "healthy"]
-LAYERS = "1,4,8,11,14"
-MIB = 1 << 20
-
-
-class Run:
-    """The folder, the binaries, the results of one run."""
-
-    def __init__(self, a):
-        self.a, self.begin = a, time.monotonic()
-        self.dir = a.work or tempfile.mkdtemp(prefix="pdrun-")
-        self.out = os.path.abspath(a.out)
-        os.makedirs(os.path.join(self.out, "record"), exist_ok=True)
-        self.results = {"parts": {}}
-        self.env = dict(os.environ, PATH=os.path.abspath(a.bin) + ":" + os.environ["PATH"], TMPDIR=self.dir, HOME=self.dir,
-                        AWS_ACCESS_KEY_ID="pdrun", AWS_SECRET_ACCESS_KEY="pdrun-secret", AWS_REGION="us-east-1", PYTHONDONTWRITEBYTECODE="1")
-        self.gpu = None if a.rehearse else "gpu"
-        self.ends = []  # what must be ended
-        self.decks = []
-
-    def left(self):
-        return self.a.seconds - (time.monotonic() - self.begin)
-
-    def say(self, text):
-        print(f"{time.monotonic() - self.begin:7.1f} {text}", flush=True)
-
-    def note(self, part, **values):
-        self.results["parts"].setdefault(part, {}).update(values)
-        with open(os.path.join(self.out, "results.json"), "w") as f:
-            json.dump(self.results, f, indent=1)
-        for k, v in values.items():
-            self.say(f"{part}: {k} = {json.dumps(v)[:300]}")
-
-    def record(self, name, text):
-        with open(os.path.join(self.out, "record", name), "w") as f:
-            f.write(text)
-
-    def call(self, *argv, timeout=120, cwd=None):
-        p = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env=self.env, cwd=cwd or self.dir, stdin=subprocess.DEVNULL)
-        return p.returncode, p.stdout, p.stderr
-
-    def popen(self, *argv, log, cwd=None):
-        with open(os.path.join(self.dir, log), "ab") as f:
-            p = subprocess.Popen(argv, stdout=f, stderr=f, stdin=subprocess.DEVNULL, env=self.env, cwd=cwd or self.dir)
-        self.ends.append(p)
-        return p
-
-    def store(self):
-        """An S3 server over a folder; each deck has a bucket of its own."""
-        self.buckets = os.path.join(self.dir, "store")
-        os.makedirs(self.buckets, exist_ok=True)
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
-        self.endpoint = f"http://127.0.0.1:{port}"
-        argv = ["versitygw", "--port", f"127.0.0.1:{port}", "--access", "pdrun", "--secret", "pdrun-secret", "--keep-alive", "posix"]
-        try:
-            os.setxattr(self.buckets, "user.pdrun", b"1")
-        except OSError:
-            os.makedirs(os.path.join(self.dir, "side"), exist_ok=True)
-            argv += ["--sidecar", os.path.join(self.dir, "side")]
-        self.popen(*argv, self.buckets, log="versitygw.log")
-        wait("the S3 server answers", lambda: answers(port), 30)
-
-    def finish(self):
-        for d in self.decks:
-            d.end()
-        for p in reversed(self.ends):
-            if p.poll() is None:
-                p.terminate()
-        for p in self.ends:
-            try:
-                p.wait(10)
-            except subprocess.TimeoutExpired:
-                p.kill()
-        for log in glob.glob(os.path.join(self.dir, "*.log")) + glob.glob(os.path.join(self.dir, "*", ".pipedeck", "*.log")):
-            shutil.copy(log, os.path.join(self.out, "record", log[len(self.dir) + 1:].replace("/", "_")))
-        with tarfile.open(os.path.join(self.out, "record.tgz"), "w:gz") as t:
-            t.add(os.path.join(self.out, "record"), "record")
-        if not self.a.work:
-            shutil.rmtree(self.dir, ignore_errors=True)
-
-
-def answers(port):
-    with socket.socket() as s:
-        s.settimeout(1)
-        return s.connect_ex(("127.0.0.1", port)) == 0
-
-
-def wait(what, condition, seconds, every=0.05):
-    end = time.monotonic() + seconds
-    while True:
-        got = condition()
-        if got:
-            return got
-        if time.monotonic() > end:
-            raise TimeoutError(f"never: {what}")
-        time.sleep(every)
-
-
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat") as f:
-        fields = f.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def children(pid):
-    out = []
-    for path in glob.glob(f"/proc/{pid}/task/*/children"):
-        with open(path) as f:
-            out += [int(c) for c in f.read().split()]
-    return out
-
-
-def is_helper(pid):
-    with open(f"/proc/{pid}/cmdline", "rb") as f:
-        return b"pipedeck-gpu" in f.read()
-
-
-class Helper:
-    """A pipedeck-gpu of our own: a second pair of eyes."""
-
-    def __init__(self, run):
-        self.p = subprocess.Popen(["pipedeck-gpu"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=run.env, text=True)
-        run.ends.append(self.p)
-        self.id = 0
-
-    def ask(self):
-        while True:
-            self.id += 1
-            self.p.stdin.write(json.dumps({"id": self.id}) + "\n")
-            self.p.stdin.flush()
-            a = json.loads(self.p.stdout.readline())
-            if a.get("code") != 27:  # not ready yet
-                return a
-
-    def close(self):
-        self.p.stdin.close()
-        self.p.wait(10)
-
-
-def used(answer):
-    return sum(g["mem_used_bytes"] or 0 for g in answer["gpus"])
-
-
-class Deck:
-    """One deck in a folder of its own."""
-
-    def __init__(self, run, name, spec):
-        self.run, self.name = run, name
-        self.dir = os.path.join(run.dir, name)
-        os.makedirs(os.path.join(self.dir, "data"), exist_ok=True)
-        os.makedirs(os.path.join(run.buckets, name), exist_ok=True)
-        self.spec = os.path.join(self.dir, "pipedeck.yaml")
-        with open(self.spec, "w") as f:
-            f.write(spec)
-        for script in ("extract.py", "states.py", "samples.py", "trouble.py", "fake_states.py"):
-            shutil.copy(os.path.join(HERE, script), self.dir)
-        self.snaps, self.stopping, self.thread = [], False, None
-        run.decks.append(self)
-
-    def pd(self, *args, timeout=120):
-        code, out, errs = self.run.call("pipedeck", *args, cwd=self.dir, timeout=timeout)
-        if code not in (0, 1, 2) or "internal" in errs:
-            self.run.say(f"pipedeck {' '.join(args)}: {code} {errs.strip()[:500]}")
-        return code, out, errs
-
-    def must(self, *args, timeout=120):
-        code, out, errs = self.pd(*args, timeout=timeout)
-        if code != 0:
-            raise RuntimeError(f"pipedeck {' '.join(args)} ends with {code}: {errs.strip()[:1000]}")
-        return out
-
-    def kill(self, target, timeout=120):
-        """Kills workers; where the build cannot, stops them: they do not listen, so it ends the same way."""
-        code, out, errs = self.pd("kill", target, "--confirm", self.name, timeout=timeout)
-        if "no custody" in errs:
-            code, out, errs = self.pd("stop", target, "--confirm", self.name, timeout=timeout)
-        return code, out, errs
-
-    def watch(self):
-        """Keeps every snapshot of a second."""
-
-        def loop():
-            while not self.stopping:
-                p = subprocess.Popen(["pipedeck", "--json", "--watch", "500ms"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
-                                     env=self.run.env, cwd=self.dir, text=True)
-                self.run.ends.append(p)
-                self.watcher = p
-                for line in p.stdout:
-                    self.snaps.append(json.loads(line))
-                    if self.stopping:
-                        break
-                p.terminate()
-                p.wait(10)
-
-        self.thread = threading.Thread(target=loop, daemon=True)
-        self.thread.start()
-
-    def snap(self):
-        return self.snaps[-1] if self.snaps else None
-
-    def node(self):
-        return self.snap()["nodes"][0] if self.snaps else None
-
-    def stage(self):
-        n = self.node()
-        return n["stages"][0] if n and n["stages"] else None
-
-    def agent_pid(self):
-        n = self.node()
-        return n["agent"]["pid"] if n and n["agent"] else None
-
-    def end(self):
-        if self.stopping:
-            return
-        self.stopping = True
-        self.run.call("tmux", "-S", os.path.join(self.run.dir, "tmux"), "kill-server")
-        try:
-            self.watcher.terminate()
-        except AttributeError:
-            pass
-        if self.thread:
-            self.thread.join(10)
-        _, history, _ = self.pd("history", "--json")
-        self.run.record(self.name + ".history.json", history)
-        self.kill(self.stage_name)
-        for args in (("agent", "stop"),):
-            code, out, errs = self.pd(*args)
-            self.run.say(f"{self.name}: {' '.join(args)}: {code} {errs.strip()[-200:]}")
-        if self.snaps:
-            with gzip.open(os.path.join(self.run.out, "record", self.name + ".snapshots.jsonl.gz"), "wt") as f:
-                for s in self.snaps[:: max(1, len(self.snaps) // 400)]:
-                    f.write(json.dumps(s) + "\n")
-
-    stage_name = "extract"
-
-
-def spec(run, name, stage):
-    return f"""version: 1
-deck: {name}
-run: r1
-workdir: {os.path.join(run.dir, name)}
-store: {{bucket: {name}, endpoint: "{run.endpoint}", region: us-east-1, path_style: true, credentials: node}}
-stages:
-{stage}"""
-
-
-def placed(run, per_gpu=1):
-    return f"per_gpu: {per_gpu}" if run.gpu else f"count: {per_gpu}"
-
-
-def extract_stage(run, samples, total, more=(), stall="60s"):
-    model = os.path.join(run.dir, "model") if run.gpu else "0.25"
-    backend = [] if run.gpu else ["--backend", "fake_states"]
-    argv = ["python3", "extract.py", "--model", model, "--data", samples, "--out", "data/hidden_states", "--layers", LAYERS, "--rank", "{rank}", "--world-size", "{world}",
-            "--progress", "data/progress_{rank}.json", "--done", "data/done.txt", *backend, *more]
-    return f"""  extract:
-    total: {total}
-    workers:
-      {placed(run)}
-      command: {json.dumps(argv)}
-      stop: {{signal: SIGTERM, grace: 60s}}
-      restart: {{max: 3, backoff: 1s}}
-      loading_timeout: 10m
-      stall_after: {stall}
-    outputs:
-      hidden_states: {{dir: data/hidden_states, match: "hs_*.safetensors", format: safetensors, id: 'hs_(\\d+)\\.safetensors', key: "hidden_states/{{path}}", after_upload: delete}}
-    progress: {{json: "data/progress_{{rank}}.json", done: processed, total: total, skipped: skipped, failed: failed}}
-    done_set: {{file: data/done.txt, form: lines}}
-"""
-
-
-def trouble_stage(run, argv, per_gpu=1, more=""):
-    return f"""  trouble:
-    workers:
-      {placed(run, per_gpu)}
-      command: {json.dumps(["python3", "trouble.py", *argv])}
-      env: {{TROUBLE_RANK: "{{rank}}"}}
-      stop: {{signal: SIGTERM, grace: 1s}}
-      restart: {{max: 1, backoff: 10m}}
-      loading_timeout: 5m
-      stall_after: 15s
-    progress: {{json: "data/trouble_{{rank}}.json", done: processed, total: total}}
-{more}    outputs:
-      none: {{dir: data/none, match: "*.bin"}}
-"""
+import healthy
+import session
+from rig import HERE, LAYERS, MIB, Console, Deck, Helper, Run, cpu_seconds, digest, extract_stage, spec, summary, trouble_stage, used, wait
 
 
 def smi(run):
@@ -355,7 +66,7 @@ def compare(run, helper, name):
 
 
 def part_probe(run):
-    if not run.gpu:
+    if not run.real:
         return
     h = Helper(run)
     begin = time.monotonic()
@@ -387,7 +98,7 @@ def part_data(run):
     begin = time.monotonic()
     run.samples = os.path.join(run.dir, "samples.jsonl")
     run.call(sys.executable, os.path.join(HERE, "make_samples.py"), "--out", run.samples, "--count", str(run.a.samples), "--too-long", "3")
-    if run.gpu:
+    if run.real:
         code, out, errs = run.call(sys.executable, os.path.join(HERE, "make_model.py"), "--out", os.path.join(run.dir, "model"), timeout=300)
         run.note("data", model=out.strip() or errs[-500:])
         if code:
@@ -395,21 +106,13 @@ def part_data(run):
     run.note("data", seconds=round(time.monotonic() - begin, 1))
 
 
-def digest(path):
-    h = hashlib.sha256()
-    with open(path, "rb") as f:
-        while block := f.read(1 << 20):
-            h.update(block)
-    return h.hexdigest()
-
-
 def part_reference(run):
     """What each file must be, by a run that nothing disturbs."""
     out = os.path.join(run.dir, "reference")
     keep = 24  # files that are compared with a plain forward pass
-    argv = [sys.executable, os.path.join(HERE, "extract.py"), "--model", os.path.join(run.dir, "model") if run.gpu else "0.02", "--data", run.samples,
+    argv = [sys.executable, os.path.join(HERE, "extract.py"), "--model", os.path.join(run.dir, "model") if run.real else "0.02", "--data", run.samples,
             "--out", out, "--layers", LAYERS, "--progress", os.path.join(run.dir, "reference.json")]
-    if not run.gpu:
+    if not run.real:
         argv += ["--backend", "fake_states"]
     begin = time.monotonic()
     p = run.popen(*argv, log="reference.log", cwd=HERE)
@@ -425,7 +128,7 @@ def part_reference(run):
             last = os.stat(path).st_mtime
             if int(re.search(r"\d+", name).group()) >= keep:
                 os.unlink(path)
-        if run.gpu and h is None and len(run.hashes) > 20:
+        if run.real and h is None and len(run.hashes) > 20:
             h = Helper(run)
             h.ask()
             time.sleep(0.3)
@@ -443,7 +146,7 @@ def part_reference(run):
         run.say(f.read()[-1500:])
     if first and len(run.hashes) > 100:
         run.note("reference", samples_per_second=round(len(run.hashes) / (time.monotonic() - first), 1))
-    if not run.gpu:
+    if not run.real:
         return
     check = [sys.executable, os.path.join(HERE, "check.py"), "--model", os.path.join(run.dir, "model"), "--data", run.samples, "--layers", LAYERS, "--count", str(keep)]
     code, said, errs = run.call(*check, "--out", out, timeout=200)
@@ -456,36 +159,6 @@ def part_reference(run):
     code, said, errs = run.call(*check[:4], "--data", single, "--layers", LAYERS, "--out", out + "1", "--exact", timeout=200)
     run.note("reference", one_by_one_equal=code, one_by_one=json.loads(said or "{}"))
     shutil.rmtree(out)
-
-
-class Console:
-    """A console in tmux."""
-
-    def __init__(self, run, deck):
-        self.run, self.socket = run, os.path.join(run.dir, "tmux")
-        self.tmux("new-session", "-d", "-x", "140", "-y", "42", "sh", "-c", f"cd {deck.dir} && exec pipedeck")
-
-    def tmux(self, *args):
-        return self.run.call("tmux", "-S", self.socket, *args)
-
-    def screen(self, name=None):
-        if name:
-            self.run.record(name + ".ansi", self.tmux("capture-pane", "-p", "-e")[1])
-        text = self.tmux("capture-pane", "-p")[1]
-        if name:
-            self.run.record(name + ".txt", text)
-        return text
-
-    def type(self, text):
-        for ch in text:
-            self.tmux("send-keys", "-l", ch)
-            time.sleep(0.02)
-
-    def press(self, key):
-        self.tmux("send-keys", key)
-
-    def close(self):
-        self.tmux("kill-server")
 
 
 def part_pipeline(run):
@@ -558,16 +231,6 @@ def part_pipeline(run):
     d.end()
 
 
-def summary(d):
-    """What the snapshots of a run say together."""
-    stalls = [w["state_reason"] for s in d.snaps for st in s["nodes"][0]["stages"] for w in st["workers"] if w["state"] == "stalled"]
-    rates = [s["nodes"][0]["stages"][0]["samples_per_second"] for s in d.snaps]
-    waiting = [s["nodes"][0]["stages"][0]["outputs"][0]["queue"]["waiting_files"] for s in d.snaps]
-    sources = sorted({s["nodes"][0]["gpu_source"]["kind"] for s in d.snaps})
-    return {"snapshots": len(d.snaps), "stalls": len(stalls), "stall": stalls[0] if stalls else None, "highest_rate": max([r for r in rates if r] or [0]),
-            "most_waiting": max(waiting or [0]), "waiting_at_the_end": waiting[-1] if waiting else None, "sources": sources}
-
-
 def oracle(run, d):
     """Every file that must be there is there, byte for byte, and no other."""
     root = os.path.join(run.buckets, d.name, "r1", "hidden_states")
@@ -591,10 +254,10 @@ def when_free(h, level, seconds):
 
 
 def part_kill(run):
-    if not run.gpu:
+    if not run.real:
         return
     d = Deck(run, "hold", spec(run, "hold", trouble_stage(run, ["hold", "50"])))
-    d.stage_name = "trouble"
+    d.stage_names = ["trouble"]
     h = Helper(run)
     base = used(h.ask())
     d.must("start", "trouble")
@@ -621,10 +284,10 @@ def part_kill(run):
 
 
 def part_fork(run):
-    if not run.gpu:
+    if not run.real:
         return
     d = Deck(run, "fork", spec(run, "fork", trouble_stage(run, ["fork", "20"])))
-    d.stage_name = "trouble"
+    d.stage_names = ["trouble"]
     h = Helper(run)
     d.must("start", "trouble")
     d.watch()
@@ -657,10 +320,10 @@ def part_fork(run):
 
 
 def part_states(run):
-    if not run.gpu:
+    if not run.real:
         return
     d = Deck(run, "states", spec(run, "states", trouble_stage(run, ["by-rank", "load:30", "spin", "wait", "oom"], per_gpu=4)))
-    d.stage_name = "trouble"
+    d.stage_names = ["trouble"]
     d.must("start", "trouble")
     d.watch()
     wait("a snapshot", d.stage, 30)
@@ -686,32 +349,6 @@ def part_states(run):
             time.sleep(0.5)
         console.close()
     run.record("snapshot-states.json", json.dumps(d.snap(), indent=1))
-    d.end()
-
-
-def part_healthy(run):
-    """A slow run that nothing disturbs, and what the agent costs meanwhile."""
-    seconds = min(run.a.healthy, max(20, run.left() - 20))
-    small = os.path.join(run.dir, "slow.jsonl")
-    run.call(sys.executable, os.path.join(HERE, "make_samples.py"), "--out", small, "--count", "4000", "--length", "16-64")
-    d = Deck(run, "healthy", spec(run, "healthy", extract_stage(run, small, 4000, more=["--batch", "2", "--pause", "0.5"], stall="10s")))
-    d.watch()
-    agent = wait("an agent", d.agent_pid, 30)
-    time.sleep(2)
-    before = cpu_seconds(agent) + sum(cpu_seconds(c) for c in children(agent) if is_helper(c))
-    time.sleep(15)
-    idle = cpu_seconds(agent) + sum(cpu_seconds(c) for c in children(agent) if is_helper(c)) - before
-    run.note("healthy", idle_agent_with_helper_cpu_percent=round(100 * idle / 15, 2))
-    d.must("start", "extract")
-    wait("the worker runs", lambda: d.stage() and d.stage()["workers"][0]["state"] == "running", 120)
-    helpers = [c for c in children(agent) if is_helper(c)]
-    before, helper = cpu_seconds(agent), sum(map(cpu_seconds, helpers))
-    begin = time.monotonic()
-    d.snaps.clear()
-    time.sleep(seconds)
-    took = time.monotonic() - begin
-    run.note("healthy", seconds=round(took), agent_cpu_percent=round(100 * (cpu_seconds(agent) - before) / took, 2),
-             helper_cpu_percent=round(100 * (sum(map(cpu_seconds, helpers)) - helper) / took, 3), helpers=len(helpers), **summary(d))
     d.end()
 
 
@@ -742,31 +379,53 @@ def part_two(run):
     d.end()
 
 
-def main():
+def parts():
+    """Every part by its name, in the order of a whole run."""
+    own = [part_probe, part_reference, part_pipeline, part_kill, part_fork, part_states, healthy.part_healthy, session.part_session, part_two]
+    return {f.__name__.removeprefix("part_"): f for f in own}
+
+
+def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--bin", required=True, help="folder with pipedeck, pipedeck-gpu and versitygw")
+    p.add_argument("--bin", help="folder with pipedeck, pipedeck-gpu and versitygw")
     p.add_argument("--out", required=True)
     p.add_argument("--work", default="", help="working folder, kept; a temporary one otherwise")
     p.add_argument("--samples", type=int, default=2000)
-    p.add_argument("--seconds", type=int, default=900, help="the time that there is: parts are left out when it ends")
+    p.add_argument("--seconds", type=int, default=900, help="the time that there is: parts are left out, or shortened, when it ends")
     p.add_argument("--healthy", type=int, default=600, help="seconds of the healthy run")
-    p.add_argument("--parts", default=",".join(PARTS))
+    p.add_argument("--parts", default=",".join(p for p in parts() if p != "two"))
+    p.add_argument("--background", action="store_true", help="go on after this command, and the session that gave it, has ended; its log is OUT/run.log")
+    p.add_argument("--collect", action="store_true", help="print the verdict of a healthy run in OUT so far; 0 no false stall, 1 a false stall, 3 nothing covered yet")
+    p.add_argument("--await", dest="patience", type=int, default=0, help="with --collect: seconds to wait for the run's end")
     p.add_argument("--rehearse", action="store_true", help="without GPUs, with a stand-in for the model")
+    p.add_argument("--library", default="", help="with --rehearse: folder of a stand-in for the driver's library")
     a = p.parse_args()
+    if not a.collect and not a.bin:
+        p.error("--bin is required")
+    return a
+
+
+def main():
+    a = arguments()
+    if a.collect:
+        return healthy.collect(a.out, a.patience)
+    if a.background:
+        return healthy.detach(a.out)
     run = Run(a)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         run.store()
-        parts = a.parts.split(",")
-        if any(x in parts for x in ("reference", "pipeline", "healthy", "two")):
+        names = a.parts.split(",")
+        if any(x in names for x in ("reference", "pipeline", "two")):
             part_data(run)
-        for name in parts:
+        for name in names:
             if run.left() < 25:
                 run.note(name, left_out="no time was left")
                 continue
             begin = time.monotonic()
             run.say(f"--- {name}")
             try:
-                globals()["part_" + name](run)
+                parts()[name](run)
             except Exception as e:  # the other parts are worth having
                 run.note(name, error=f"{type(e).__name__}: {e}"[:1500])
             for d in run.decks:

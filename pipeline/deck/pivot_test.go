@@ -28,7 +28,7 @@ stages:
     outputs:
       states: {dir: out, match: "*.safetensors", format: safetensors, id: '(\d+)\.safetensors', key: "states/{path}"}
     done_set: {file: done.txt, form: lines}
-    scratch: [/dev/shm/d]
+    scratch: [/dev/shm/all, "/dev/shm/d_{rank}"]
   train:
     workers:
       per_gpu: 1
@@ -62,7 +62,10 @@ func kinds(p pipeline.Plan) string {
 func TestPivotSettlesClearsScratchAndStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := pivotWorld(t)
-		w.custody.put("/dev/shm/d", "shard", 1, pipeline.ClassOther)
+		dirs := []string{"/dev/shm/all", "/dev/shm/d_0", "/dev/shm/d_1"}
+		for _, dir := range dirs {
+			w.custody.put(dir, "shard", 1, pipeline.ClassOther)
+		}
 		w.custody.noUndo = true
 		d, end := w.agent(t)
 		defer end()
@@ -71,14 +74,16 @@ func TestPivotSettlesClearsScratchAndStarts(t *testing.T) {
 		if got, want := kinds(p), "stop_workers settle recount trash gpus_free gates start_workers"; got != want {
 			t.Fatalf("steps %q", got)
 		}
-		if *p.Confirm != "train" || p.Loss.OtherFiles != 1 || p.Loss.LostFiles != 0 || p.Undo.Until != nil {
+		if *p.Confirm != "train" || p.Loss.OtherFiles != 3 || p.Loss.LostFiles != 0 || p.Undo.Until != nil {
 			t.Errorf("%q %+v %+v", *p.Confirm, p.Loss, p.Undo)
 		}
 		if a := applied(t, d, p, "train"); a.Result != pipeline.Verified {
 			t.Fatal(*a.Reason)
 		}
-		if left := w.custody.names("/dev/shm/d"); len(left) != 0 {
-			t.Errorf("scratch: %v", left)
+		for _, dir := range dirs {
+			if left := w.custody.names(dir); len(left) != 0 {
+				t.Errorf("scratch %s: %v", dir, left)
+			}
 		}
 		if got := w.host.launches(); !slices.Equal(got[2:], []string{"train-0-1", "train-1-1"}) {
 			t.Errorf("launched %v", got)

@@ -115,6 +115,27 @@ func (o *Output) vars(st *Stage, rank, world int) Vars {
 	return v
 }
 
+// ScratchDirs returns the stage's scratch directories for a number of ranks,
+// absolute on the node.
+func (s *Spec) ScratchDirs(st *Stage, world int) []string {
+	var dirs []string
+	for _, tmpl := range st.Scratch {
+		for rank := range max(1, world) {
+			dir, err := Expand(tmpl, Vars{Rank: rank, World: world, Stage: st.Name, Run: s.Run, Workdir: s.Workdir})
+			if err != nil {
+				dir = tmpl
+			}
+			if dir = s.Abs(dir); !slices.Contains(dirs, dir) {
+				dirs = append(dirs, dir)
+			}
+			if !usesRank(tmpl) {
+				break
+			}
+		}
+	}
+	return dirs
+}
+
 func usesRank(tmpl string) bool { return slices.Contains(variablesOf(tmpl), "rank") }
 
 func variablesOf(tmpl string) []string {

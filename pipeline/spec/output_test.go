@@ -132,3 +132,14 @@ func TestArtifactMatches(t *testing.T) {
 		}
 	}
 }
+
+func TestScratchDirs(t *testing.T) {
+	t.Parallel()
+	s := &Spec{Run: "r1", Workdir: "/w", Stages: []Stage{{Name: "a", Scratch: []string{"/dev/shm/{run}_{rank}", "tmp/{stage}"}}}}
+	if got, want := s.ScratchDirs(&s.Stages[0], 2), []string{"/dev/shm/r1_0", "/dev/shm/r1_1", "/w/tmp/a"}; !slices.Equal(got, want) {
+		t.Errorf("scratch of two ranks: %q, want %q", got, want)
+	}
+	if got, want := s.ScratchDirs(&s.Stages[0], 0), []string{"/dev/shm/r1_0", "/w/tmp/a"}; !slices.Equal(got, want) {
+		t.Errorf("scratch of an unknown number of ranks: %q, want %q", got, want)
+	}
+}
