@@ -56,9 +56,10 @@ class Verdict:
 
     def add_work(self, stage, now):
         v = self.v
+        if self.last_done:  # before the first output it loads
+            v["longest_without_an_output_seconds"] = max(v["longest_without_an_output_seconds"], round(now - self.done_at, 2))
         if stage["done"] != self.last_done:
             self.last_done, self.done_at = stage["done"], now
-        v["longest_without_an_output_seconds"] = max(v["longest_without_an_output_seconds"], round(now - self.done_at, 2))
         v["done"] = stage["done"]
         rate = stage["samples_per_second"]
         if rate:
@@ -103,8 +104,7 @@ def part_healthy(run):
     d = Deck(run, "healthy", spec(run, "healthy", extract_stage(run, small, 6000, more=["--batch", "2", "--pause", "0.5"], stall=f"{STALL_AFTER}s")))
     d.must("start", "extract")
     node = lambda: json.loads(d.pd("--json")[1])["nodes"][0]
-    wait("the worker runs", lambda: node()["stages"][0]["workers"][0]["state"] == "running", 180, every=0.5)
-    agent = node()["agent"]["pid"]
+    agent = wait("an agent", node, 30)["agent"]["pid"]
     seconds = int(min(run.a.healthy, max(20, run.left() - 20)))
     verdict = Verdict(run.out, run.a.healthy)
     before = costs(agent)
