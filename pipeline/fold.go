@@ -174,7 +174,7 @@ func (wk *workerWorld) startedAt() time.Time {
 
 func (w *World) foldMover(r MoverReading) {
 	w.mover = lookWorld{good: r.At, any: true}
-	w.paused = r.Paused
+	w.paused, w.store.problem, w.store.credentials = r.Paused, r.Problem, r.Credentials
 	for _, e := range r.Events {
 		w.events.add(e)
 	}

@@ -42,6 +42,7 @@ func judgeHealth(n NodeSnapshot) (Health, []string) {
 	if n.Artifacts != nil {
 		d.output(*n.Artifacts, n.Artifacts.Name)
 	}
+	d.store(n)
 	for _, disk := range n.Disks {
 		d.disk(disk)
 	}
@@ -123,6 +124,26 @@ func (d *diagnosis) output(o OutputSnapshot, name string) {
 	}
 	if o.Coverage != nil && o.Coverage.Mismatched > 0 {
 		d.degrade("output %s: %d files differ from the object of the same name", name, o.Coverage.Mismatched)
+	}
+}
+
+// store tells of a bucket that cannot be used even where no output waits for it:
+// the next start would not get far.
+func (d *diagnosis) store(n NodeSnapshot) {
+	if n.Store == nil {
+		return
+	}
+	blocked := n.Artifacts != nil && n.Artifacts.State == OutputBlocked
+	for _, st := range n.Stages {
+		for _, o := range st.Outputs {
+			blocked = blocked || o.State == OutputBlocked
+		}
+	}
+	if n.Store.Problem != nil && !blocked {
+		d.degrade("store: %s", *n.Store.Problem)
+	}
+	if why := credentialsWarning(n); why != "" {
+		d.degrade("%s", why)
 	}
 }
 

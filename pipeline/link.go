@@ -82,6 +82,11 @@ func dropRates(n *NodeSnapshot) {
 		dropOutputRates(&a)
 		n.Artifacts = &a
 	}
+	if n.Store != nil {
+		st := *n.Store
+		st.CredentialsEndInSeconds, st.CredentialsReason = nil, stale
+		n.Store = &st
+	}
 	n.Disks = slices.Clone(n.Disks)
 	for i := range n.Disks {
 		n.Disks[i].FullInSeconds, n.Disks[i].FullReason = nil, stale

@@ -290,6 +290,10 @@ type MoverReading struct {
 	Outputs   []OutputReading
 	Artifacts *OutputReading // nil without artifacts
 	Events    []Event        // since the last call; Seq and Count unset
+	// Problem is why the store cannot be used; "" if it can, or nothing was tried.
+	Problem string
+	// Credentials are those that were forwarded; nil where the node has its own.
+	Credentials *CredentialReading
 }
 
 // OutputReading is the mover's account of one output. Unknown numbers (before

@@ -173,6 +173,7 @@ func (w *World) foldWants(r WantsReading) {
 // reviewHealth tells of a change of the deck's health.
 func (w *World) reviewHealth(at time.Time) {
 	s := w.Snapshot(at)
+	w.reviewCredentials(s, at)
 	before := w.health
 	w.health = s.Health
 	if before == s.Health || before == "" {

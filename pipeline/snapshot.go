@@ -27,6 +27,7 @@ type NodeSnapshot struct {
 	GPUs          []GPUSnapshot   `json:"gpus"`
 	Stages        []StageSnapshot `json:"stages"`
 	Artifacts     *OutputSnapshot `json:"artifacts,omitempty"` // null without artifacts in the spec
+	Store         *StoreSnapshot  `json:"store,omitempty"`     // null before the agent told
 	Disks         []DiskSnapshot  `json:"disks"`
 	UploadsPaused bool            `json:"uploads_paused"`
 	// UploadsAgeSeconds is how old the mover's account is; null before the first.

@@ -43,6 +43,7 @@ type World struct {
 	disks     []*diskWorld
 	action    *Action
 	health    Health
+	store     storeWorld
 }
 
 // lookWorld is when a source was last read well, and what is wrong since.
@@ -115,6 +116,13 @@ type outputWorld struct {
 	bytes     counter
 	produced  counter
 	state     OutputState
+}
+
+// storeWorld is how the node stands to the bucket.
+type storeWorld struct {
+	problem     string
+	credentials *CredentialReading
+	warned      time.Time // the end of credentials that was told of
 }
 
 // gpuWorld is the newest look at the GPUs.
@@ -252,6 +260,7 @@ func (w *World) Snapshot(now time.Time) Snapshot {
 	if w.artifacts != nil {
 		n.Artifacts = new(w.outputSnapshot(w.artifacts, now))
 	}
+	n.Store = w.storeSnapshot(now)
 	for _, d := range w.disks {
 		n.Disks = append(n.Disks, d.snapshot(now))
 	}

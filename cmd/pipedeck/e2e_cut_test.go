@@ -372,3 +372,41 @@ func (d *farDeck) plansCode(t *testing.T, code func(name, text string, mode os.F
 		t.Errorf("the journal: %s", out)
 	}
 }
+
+// testCredentialsEnd forwards credentials that end in ten minutes to a stage
+// that runs, then ones that last.
+func testCredentialsEnd(t *testing.T, bin string) {
+	d := newFarDeck(t, bin, sshtest.Options{})
+	d.env = append(d.env, "AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=")
+	config := filepath.Join(d.laptop.Home, ".aws", "config")
+	lasting := func(left time.Duration) {
+		t.Helper()
+		answer := fmt.Sprintf(`{"Version":1,"AccessKeyId":%q,"SecretAccessKey":%q,"SessionToken":"t%d","Expiration":%q}`,
+			farKey, farSecret, left, time.Now().Add(left).UTC().Format(time.RFC3339))
+		for name, text := range map[string]string{config: "[default]\ncredential_process = /bin/cat " + config + ".json\n", config + ".json": answer} {
+			if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	health := func(want bool) {
+		t.Helper()
+		var last pipeline.Snapshot
+		for begin := time.Now(); time.Since(begin) < patience; time.Sleep(100 * time.Millisecond) {
+			last = d.snapshot(t)
+			if strings.Contains(strings.Join(last.HealthReasons, "\n"), "the forwarded credentials end in ") == want && last.Nodes[0].Store != nil {
+				return
+			}
+		}
+		t.Fatalf("a warning is not %v: %q %+v", want, last.HealthReasons, last.Nodes[0].Store)
+	}
+	lasting(10 * time.Minute)
+	d.must(t, "start", "extract")
+	health(true)
+	lasting(24 * time.Hour)
+	health(false)
+	d.must(t, "stop", "extract", "--confirm", "far")
+}

@@ -28,6 +28,7 @@ func TestE2ESSH(t *testing.T) {
 	t.Run("first contact", func(t *testing.T) { testFirstContact(t, bin) })
 	t.Run("no deploy", func(t *testing.T) { testNoDeploy(t, bin) })
 	t.Run("cuts", func(t *testing.T) { testCuts(t, bin) })
+	t.Run("credentials that end", func(t *testing.T) { testCredentialsEnd(t, bin) })
 	t.Run("beside logs", func(t *testing.T) { testBesideLogs(t, bin) })
 	t.Run("sync", func(t *testing.T) { testSync(t, bin) })
 	t.Run("matrix", func(t *testing.T) { testMatrix(t, bin) })

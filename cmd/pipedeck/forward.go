@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"pipedeck/pipeline"
 	"pipedeck/pipeline/spec"
 	"pipedeck/remote/agent"
 	"pipedeck/remote/agent/wire"
@@ -131,6 +132,17 @@ func (t *taker) Take(c wire.Credentials) {
 	t.vault.Store(c)
 	if t.taken != nil {
 		t.taken()
+	}
+}
+
+// reading is what health is judged by; nil where nothing is taken.
+func (t *taker) reading() func() pipeline.CredentialReading {
+	if t == nil {
+		return nil
+	}
+	return func() pipeline.CredentialReading {
+		s := t.State()
+		return pipeline.CredentialReading{Given: s.ID != "", EndsAt: s.Expires}
 	}
 }
 

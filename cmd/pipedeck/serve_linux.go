@@ -104,7 +104,7 @@ func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 		Custody: m.mover, Adopter: host, Runner: host,
 		Host: host, Mover: m.mover, Sensor: gpu.New(gpuSource(f), time.Now), Files: local.FS{Kept: filepath.Join(s.StateDir, deck.WantsName)},
 		Journal: j, Logs: logs.New(filepath.Join(s.StateDir, "logs")), Now: time.Now, Jitter: mathrand.Float64,
-		NewID: func() string { return randomID(4) }, Exits: host.Exits(), Log: log,
+		NewID: func() string { return randomID(4) }, Exits: host.Exits(), Log: log, Credentials: taker.reading(),
 	})
 	if err != nil {
 		return errors.Join(err, lock.Release())

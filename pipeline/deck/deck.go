@@ -32,6 +32,8 @@ type Ports struct {
 	// Exits wakes the deck early when a worker ended; it may be nil.
 	Exits <-chan struct{}
 	Log   *slog.Logger
+	// Credentials are those that were handed over; nil where the node has its own.
+	Credentials func() pipeline.CredentialReading
 }
 
 // Deck owns the work of one spec on one node. It implements pipeline.Deck.

@@ -161,6 +161,9 @@ func (d *Deck) foldMover() {
 	d.moverMu.Lock()
 	defer d.moverMu.Unlock()
 	r := d.p.Mover.Outputs()
+	if d.p.Credentials != nil {
+		r.Credentials = new(d.p.Credentials())
+	}
 	d.fold(r)
 	for _, e := range r.Events {
 		if e.Action != "" && e.At.After(d.told) {

@@ -17,6 +17,9 @@ func (m *Mover) Outputs() pipeline.MoverReading {
 	defer m.mu.Unlock()
 	r := pipeline.MoverReading{At: m.opt.Clock(), Paused: m.paused, Events: m.events}
 	m.events = nil
+	if r.Problem = gate.blocked; r.Problem == "" {
+		r.Problem = m.knownErr
+	}
 	for _, o := range m.outputs {
 		reading := m.reading(o, gate, r.At)
 		if o.isArtifacts() {
