@@ -250,3 +250,21 @@ func TestStopped(t *testing.T) {
 		})
 	}
 }
+
+// Every format has the same rows and gives the same files; what needs pyarrow
+// is tried where it is installed.
+func TestFormats(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not installed")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "python3", "-B", "-W", "ignore", "samples_test.py").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if strings.Contains(string(out), "skipped 'pyarrow is not installed") {
+		t.Skip("pyarrow is not installed: only jsonl, and the message about it, were tried")
+	}
+}

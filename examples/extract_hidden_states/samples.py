@@ -31,20 +31,20 @@ class Jsonl:
 
 
 class Table:
-    """An arrow table, mapped from disk where the format allows it."""
+    """An arrow table, mapped from disk where the format allows it. A null is an empty sample."""
 
     def __init__(self, table):
         import pyarrow.compute as pc
 
         self.ids = table.column("input_ids")
         self.mask = table.column("loss_mask") if "loss_mask" in table.column_names else None
-        self.all_lengths = pc.list_value_length(self.ids).to_pylist()
+        self.all_lengths = [n or 0 for n in pc.list_value_length(self.ids).to_pylist()]
 
     def __len__(self):
         return len(self.ids)
 
     def __getitem__(self, index):
-        return self.ids[index].as_py(), None if self.mask is None else self.mask[index].as_py()
+        return self.ids[index].as_py() or [], None if self.mask is None else self.mask[index].as_py()
 
     def lengths(self):
         return self.all_lengths
@@ -59,6 +59,11 @@ def read_arrow(path):
         return pa.ipc.open_stream(source).read_all()
     except pa.ArrowInvalid:
         return pa.ipc.open_file(pa.memory_map(path)).read_all()
+
+
+def wanted(schema):
+    """The columns that are used: parquet is unpacked into memory, and the text of a data set is large."""
+    return [name for name in schema.names if name in ("input_ids", "loss_mask")]
 
 
 def names_of(path, suffix):
@@ -80,15 +85,17 @@ def open_samples(path):
     kind = os.path.splitext(files[0])[1]
     if kind in (".jsonl", ".json"):
         return Jsonl(files[0])
-    import pyarrow as pa
-
+    if kind not in (".arrow", ".parquet"):
+        raise SystemExit(f"extract: {files[0]!r} is neither .arrow nor .parquet nor .jsonl")
+    try:
+        import pyarrow as pa
+    except ImportError as e:
+        raise SystemExit(f"extract: cannot read {files[0]!r}: {e}\nhint: `python3 -m pip install pyarrow`, or use jsonl") from e
     if kind == ".parquet":
         import pyarrow.parquet as pq
 
-        return Table(pa.concat_tables([pq.read_table(f, columns=None) for f in files]))
-    if kind == ".arrow":
-        return Table(pa.concat_tables([read_arrow(f) for f in files]))
-    raise SystemExit(f"extract: {files[0]!r} is neither .arrow nor .parquet nor .jsonl")
+        return Table(pa.concat_tables([pq.read_table(f, columns=wanted(pq.read_schema(f))) for f in files]))
+    return Table(pa.concat_tables([read_arrow(f) for f in files]))
 
 
 def batches_of(lengths, max_length, most, tokens):
