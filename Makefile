@@ -70,8 +70,8 @@ bench: ## benchmarks; figures that compare are ratios within one run
 bench-console: build ## what the console costs: bytes, CPU, key to screen; beside btop and nvtop
 	$(GO) run ./bench/console -bin $(BIN)/pipedeck
 
-pictures: build ## draw the screens of README and docs anew, from the demo
-	$(GO) run ./bench/pictures -bin $(BIN)/pipedeck -out docs/pictures
+pictures: build ## draw the screens of README and docs anew: from the demo, and those recorded on GPUs
+	$(GO) run ./bench/pictures -bin $(BIN)/pipedeck -recorded testdata/gpu/screens -out docs/pictures
 
 fmt: $(CACHE)/gofumpt-$(GOFUMPT_VERSION)
 	$(CACHE)/gofumpt-$(GOFUMPT_VERSION) -modpath pipedeck -w cmd gpu pipeline remote s3 tui *.go

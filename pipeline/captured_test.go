@@ -12,8 +12,12 @@ import (
 func TestCapturedSnapshots(t *testing.T) {
 	t.Parallel()
 	sch := compileSchema(t, SnapshotSchema)
-	for _, name := range []string{"snapshot-running.json", "snapshot-done.json", "snapshot-two.json", "snapshot-states.json"} {
-		raw, err := os.ReadFile(filepath.Join("..", "testdata", "gpu", name))
+	names, err := filepath.Glob(filepath.Join("..", "testdata", "gpu", "s*-*.json")) // snapshot-NAME, session-NN-NAME
+	if err != nil || len(names) < 4 {
+		t.Fatalf("%v, captured snapshots %q", err, names)
+	}
+	for _, name := range names {
+		raw, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -54,8 +54,16 @@ func main() {
 	h := flag.Int("height", 40, "of the terminal, in cells")
 	text := flag.Bool("text", false, "also write each screen as text")
 	odd := flag.Bool("odd", false, "only the list of odd files")
+	kept := flag.String("recorded", "testdata/gpu/screens", "folder of recorded screens, NAME.ansi")
+	only := flag.Bool("only-recorded", false, "only the recorded screens")
 	flag.Parse()
 	err := os.MkdirAll(*out, 0o755)
+	if err == nil {
+		err = recorded(*kept, *out)
+	}
+	if *only && err == nil {
+		return
+	}
 	if err == nil {
 		err = oddPicture(*bin, *out, *text)
 	}

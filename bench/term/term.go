@@ -41,6 +41,16 @@ func Open(cmd *exec.Cmd, w, h int) (*Terminal, error) {
 	return t, nil
 }
 
+// Recorded is a screen that was kept as text with its colours, as tmux's
+// capture-pane -e prints it; there is no program behind it.
+func Recorded(screen string, w, h int) *Terminal {
+	t := &Terminal{screen: vt.NewSafeEmulator(w, h)}
+	t.screen.SetForegroundColor(color.Gray{0xd0})
+	t.screen.SetBackgroundColor(color.Gray{0x10})
+	_, _ = t.screen.Write([]byte(strings.ReplaceAll(strings.TrimSuffix(screen, "\n"), "\n", "\r\n")))
+	return t
+}
+
 func (t *Terminal) read() {
 	defer close(t.ended)
 	buf := make([]byte, 64<<10)
