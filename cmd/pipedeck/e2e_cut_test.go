@@ -58,6 +58,8 @@ type watched struct {
 	quit   func() // kills it, and returns when it is gone
 	mu     sync.Mutex
 	states map[pipeline.LinkState]int
+	went   []pipeline.LinkState // without repeats
+	at     time.Time            // of last
 	last   pipeline.Snapshot
 	lines  int
 }
@@ -86,8 +88,12 @@ func (d *farDeck) watch(t *testing.T) *watched {
 				continue
 			}
 			w.mu.Lock()
-			w.states[s.Nodes[0].Link.State]++
-			w.last, w.lines = s, w.lines+1
+			state := s.Nodes[0].Link.State
+			w.states[state]++
+			if len(w.went) == 0 || w.went[len(w.went)-1] != state {
+				w.went = append(w.went, state)
+			}
+			w.last, w.at, w.lines = s, time.Now(), w.lines+1
 			w.mu.Unlock()
 		}
 		_ = cmd.Wait() // it is killed
@@ -111,6 +117,18 @@ func (w *watched) sees(t *testing.T, when string, ok func(pipeline.NodeSnapshot)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t.Fatalf("%s: the console never showed it; it showed %v", when, w.states)
+}
+
+func (w *watched) newest() (pipeline.Snapshot, time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last, w.at
+}
+
+func (w *watched) order() []pipeline.LinkState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.went)
 }
 
 func live(n pipeline.NodeSnapshot) bool {
@@ -142,7 +160,7 @@ func testCuts(t *testing.T, bin string) {
 		files, frozen, limit = 1250, 2*time.Minute, 10*time.Minute
 	}
 	d := newFarDeck(t, bin, sshtest.Options{})
-	d.write(t, "pipedeck.yaml", fmt.Sprintf(cutYAML, d.work, d.node.Dest(), d.store.URL(), files*4, files))
+	d.write(t, "pipedeck.yaml", fmt.Sprintf(cutYAML, d.work, d.node.Dest(), d.puts.url, files*4, files))
 	d.must(t, "start", "extract")
 	before := fmt.Sprintf("%+v", recordedLaunches(filepath.Join(d.work, ".pipedeck")))
 	closed := d.watch(t)
@@ -180,6 +198,17 @@ func testCuts(t *testing.T, bin string) {
 	if now := fmt.Sprintf("%+v", recordedLaunches(filepath.Join(d.work, ".pipedeck"))); now != before {
 		t.Errorf("the workers are %s, were %s", now, before)
 	}
+	d.allOnce(t, files)
+	d.must(t, "stop", "extract", "--confirm", "far")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.Logf("%d files of 4 ranks, each once, by the same workers; the open console showed %v in %d lines", files*4, w.states, w.lines)
+}
+
+// allOnce says whether every file of four ranks is in the store as it was
+// written, by one PUT that was accepted.
+func (d *farDeck) allOnce(t *testing.T, files int) {
+	t.Helper()
 	for rank := range 4 {
 		for i := range files {
 			key := fmt.Sprintf("r1/o/s_%d_%d.txt", rank, i)
@@ -191,10 +220,11 @@ func testCuts(t *testing.T, bin string) {
 	if twice := d.store.Overwrites(); len(twice) > 0 {
 		t.Errorf("uploaded over an object: %+v", twice)
 	}
-	d.must(t, "stop", "extract", "--confirm", "far")
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	t.Logf("%d files of 4 ranks, each once, by the same workers; the open console showed %v in %d lines", files*4, w.states, w.lines)
+	tried, twice := d.puts.of("/r1/o/")
+	if len(twice) > 0 {
+		t.Errorf("uploaded twice: %q", twice)
+	}
+	t.Logf("%d PUTs of %d files", tried, files*4)
 }
 
 // awaitHello waits for an agent after the one of this instance.
@@ -216,7 +246,7 @@ func testBesideLogs(t *testing.T, bin string) {
 		t.Skip("a measurement: PIPEDECK_FULL=1")
 	}
 	d := newFarDeck(t, bin, sshtest.Options{})
-	d.write(t, "pipedeck.yaml", strings.Replace(fmt.Sprintf(cutYAML, d.work, d.node.Dest(), d.store.URL(), 4, 1),
+	d.write(t, "pipedeck.yaml", strings.Replace(fmt.Sprintf(cutYAML, d.work, d.node.Dest(), d.puts.url, 4, 1),
 		"mkdir -p out;", "mkdir -p out; head -c 60000000 /dev/urandom | od -An -tx1 | head -c 200000000;", 1))
 	d.must(t, "start", "extract")
 	a := &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard, env: func(name string) string {
@@ -268,7 +298,7 @@ func testBesideLogs(t *testing.T, bin string) {
 // again, on a node that allows one session and forwards nothing.
 func testSync(t *testing.T, bin string) {
 	d := newFarDeck(t, bin, sshtest.Options{Lines: []string{"MaxSessions 1", "DisableForwarding yes"}})
-	text := fmt.Sprintf(cutYAML, d.work, d.node.Dest(), d.store.URL(), 4, 1)
+	text := fmt.Sprintf(cutYAML, d.work, d.node.Dest(), d.puts.url, 4, 1)
 	text = strings.Replace(text, "stages:\n", "sync: [{from: code, to: src}]\nstages:\n", 1)
 	text = strings.Replace(text, "mkdir -p out;", "mkdir -p out; src/lib/hello;", 1)
 	d.write(t, "pipedeck.yaml", text)

@@ -28,6 +28,7 @@ func TestE2ESSH(t *testing.T) {
 	t.Run("first contact", func(t *testing.T) { testFirstContact(t, bin) })
 	t.Run("no deploy", func(t *testing.T) { testNoDeploy(t, bin) })
 	t.Run("cuts", func(t *testing.T) { testCuts(t, bin) })
+	t.Run("link", func(t *testing.T) { testLinkDown(t, bin) })
 	t.Run("credentials that end", func(t *testing.T) { testCredentialsEnd(t, bin) })
 	t.Run("beside logs", func(t *testing.T) { testBesideLogs(t, bin) })
 	t.Run("sync", func(t *testing.T) { testSync(t, bin) })
@@ -61,12 +62,15 @@ type farDeck struct {
 	node   *sshtest.Server
 	laptop *sshtest.Laptop
 	store  *s3test.Server
+	puts   *puts // in front of store
 	work   string
 }
 
 func newFarDeck(t *testing.T, bin string, o sshtest.Options) *farDeck {
 	t.Helper()
-	d := &farDeck{node: sshtest.Start(t, o), store: s3test.Start(t, s3test.Options{Keys: []string{farKey}})}
+	d := &farDeck{node: sshtest.Start(t, o), store: s3test.New(s3test.Options{Keys: []string{farKey}})}
+	t.Cleanup(d.store.Close)
+	d.puts = countPuts(t, d.store, o.Network)
 	d.laptop = sshtest.NewLaptop(t, d.node)
 	d.program = newProgram(t, bin, "AWS_ACCESS_KEY_ID="+farKey, "AWS_SECRET_ACCESS_KEY="+farSecret)
 	d.env = append(d.env, "HOME="+d.laptop.Home)
@@ -74,7 +78,7 @@ func newFarDeck(t *testing.T, bin string, o sshtest.Options) *farDeck {
 	if err := os.Mkdir(d.work, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	d.write(t, "pipedeck.yaml", fmt.Sprintf(farYAML, d.work, d.node.Dest(), d.store.URL(), farFiles*2))
+	d.write(t, "pipedeck.yaml", fmt.Sprintf(farYAML, d.work, d.node.Dest(), d.puts.url, farFiles*2))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("agent.log:\n%s", wire.LastLines(wire.State{Dir: filepath.Join(d.work, ".pipedeck")}.Log(), 40))

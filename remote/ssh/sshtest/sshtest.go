@@ -47,6 +47,8 @@ type Options struct {
 	// Prepare is run by sh in a mount namespace of the server's own before it
 	// starts, with the server's folder as $1; "" makes none.
 	Prepare string
+	// Network is where the server lives; nil is this machine's.
+	Network *Network
 }
 
 // Server is one running sshd.
@@ -98,6 +100,9 @@ func Start(t testing.TB, o Options) *Server {
 			t.Fatal(err)
 		}
 	}
+	if o.Network != nil {
+		s.Host = o.Network.There
+	}
 	if s.Host == "" {
 		s.Host = "127.0.0.1"
 	}
@@ -143,7 +148,7 @@ func (s *Server) start(t testing.TB, sshd string, o Options) error {
 	}
 	var err error
 	for range 5 { // somebody else may take the port in between
-		if s.Port, err = freePort(s.Host); err != nil {
+		if s.Port, err = freePort(s.Host, o.Network); err != nil {
 			t.Skipf("cannot listen on %q: %v", s.Host, err)
 		}
 		all := append(slices.Clone(lines), "Port "+strconv.Itoa(s.Port), "ListenAddress "+s.Host)
@@ -154,6 +159,9 @@ func (s *Server) start(t testing.TB, sshd string, o Options) error {
 		args := []string{sshd, "-D", "-f", conf, "-E", s.log}
 		if o.Prepare != "" {
 			args = append([]string{"unshare", "-m", "sh", "-ec", o.Prepare + "\nshift\nexec \"$@\"", "sh", s.Dir}, args...)
+		}
+		if o.Network != nil {
+			args = append(o.Network.enter(), args...)
 		}
 		if err = s.run(t, args); err == nil {
 			return nil
@@ -217,7 +225,10 @@ func (s *Server) run(t testing.TB, args []string) error {
 	return fmt.Errorf("sshd does not listen on %s", s.Addr())
 }
 
-func freePort(host string) (int, error) {
+func freePort(host string, other *Network) (int, error) {
+	if other != nil {
+		return 40022, nil // nobody else is there
+	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return 0, err

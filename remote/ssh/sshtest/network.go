@@ -1,0 +1,102 @@
+package sshtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Network is a network namespace of its own with one cable to this machine's.
+type Network struct {
+	Here  string // this machine's address on the cable
+	There string // the namespace's
+	near  string // names of the cable's two ends
+	far   string
+	pid   int // of the process that holds the namespace
+}
+
+// NewNetwork makes one that is gone after the test, or skips the test where
+// namespaces cannot be made.
+func NewNetwork(t testing.TB) *Network {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("network namespaces are made by root only")
+	}
+	for _, tool := range []string{"ip", "unshare", "nsenter"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed: scripts/setup installs iproute2", tool)
+		}
+	}
+	id := rand.IntN(1 << 14)
+	prefix := fmt.Sprintf("10.%d.%d.", 192+id>>8, id&255)
+	n := &Network{Here: prefix + "1", There: prefix + "2", near: fmt.Sprintf("pd%xa", id), far: fmt.Sprintf("pd%xb", id)}
+	n.hold(t)
+	t.Cleanup(func() { _, _ = tool("ip", "link", "del", n.near) }) // it may be gone with the namespace
+	for _, args := range [][]string{
+		{"link", "add", n.near, "type", "veth", "peer", "name", n.far, "netns", strconv.Itoa(n.pid)},
+		{"addr", "add", n.Here + "/24", "dev", n.near},
+		{"link", "set", n.near, "up"},
+	} {
+		if out, err := tool("ip", args...); err != nil {
+			t.Skipf("a cable into a namespace cannot be made here: ip %s: %s", strings.Join(args, " "), out)
+		}
+	}
+	n.there(t, "link", "set", "lo", "up")
+	n.there(t, "addr", "add", n.There+"/24", "dev", n.far)
+	n.Up(t)
+	return n
+}
+
+// hold starts the process that the namespace lives with.
+func (n *Network) hold(t testing.TB) {
+	t.Helper()
+	cmd := exec.Command("unshare", "-n", "sh", "-c", "echo ready; exec sleep 86400") //nolint:noctx // it ends with the test's cleanup
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Skipf("network namespaces cannot be made here: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	if got, err := out.Read(make([]byte, 16)); err != nil || got == 0 {
+		t.Skipf("network namespaces cannot be made here: %s", said.String())
+	}
+	n.pid = cmd.Process.Pid
+}
+
+// enter is what runs a command in the namespace.
+func (n *Network) enter() []string { return []string{"nsenter", "-t", strconv.Itoa(n.pid), "-n"} }
+
+func (n *Network) there(t testing.TB, args ...string) {
+	t.Helper()
+	command := append(n.enter(), "ip")
+	if out, err := tool(command[0], append(command[1:], args...)...); err != nil {
+		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+// Down unplugs the cable at the far end: what is sent there is lost in silence.
+func (n *Network) Down(t testing.TB) { t.Helper(); n.there(t, "link", "set", n.far, "down") }
+
+// Up plugs it in again.
+func (n *Network) Up(t testing.TB) { t.Helper(); n.there(t, "link", "set", n.far, "up") }
+
+func tool(name string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return exec.CommandContext(ctx, name, args...).CombinedOutput()
+}
