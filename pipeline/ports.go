@@ -338,6 +338,8 @@ type Files interface {
 	Glob(pattern string) ([]string, error)
 	// WriteFile replaces path atomically and durably, creating its folder.
 	WriteFile(path string, data []byte) error
+	// Remove removes a file that the deck wrote. None is no error.
+	Remove(path string) error
 }
 
 // Journal is the append-only record of actions: each Append is on disk when

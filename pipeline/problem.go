@@ -39,6 +39,17 @@ func (p *Problem) Error() string { return p.Text }
 // Unwrap returns the cause, if one was kept.
 func (p *Problem) Unwrap() error { return p.Err }
 
+// Wrapf says what an error kept from being done. The kind and the hint of a
+// Problem in it stay; without one it is a failure.
+func Wrapf(err error, format string, args ...any) *Problem {
+	kind, hint := ProblemFailed, ""
+	var p *Problem
+	if errors.As(err, &p) {
+		kind, hint = p.Kind, p.Hint
+	}
+	return Problemf(kind, hint, "%s: %w", fmt.Sprintf(format, args...), err)
+}
+
 // Problemf makes a Problem. A %w operand stays reachable with errors.Is.
 func Problemf(kind ProblemKind, hint, format string, args ...any) *Problem {
 	err := fmt.Errorf(format, args...)

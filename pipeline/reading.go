@@ -63,6 +63,7 @@ type WorkerWant struct {
 	Done       bool      `json:"done"`     // ended with 0: a one-shot worker that is finished
 	Stopping   bool      `json:"stopping"` // an action is stopping it: no restart
 	StopSentAt time.Time `json:"stop_sent_at"`
+	Asked      bool      `json:"asked"` // its leader was, or is just being, sent the stop's first signal
 	GPUs       []GPURef  `json:"gpus"`
 	Code       string    `json:"code,omitempty"` // that was there when it was launched; "" not known
 }

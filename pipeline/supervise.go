@@ -132,7 +132,7 @@ func newLaunch(stage string, rank int, w WorkerWant) WorkerWant {
 	w.Launches++
 	w.Launch = fmt.Sprintf("%s-%d-%d", stage, rank, w.Launches)
 	w.NextAt = time.Time{}
-	w.StopSentAt = time.Time{}
+	w.StopSentAt, w.Asked = time.Time{}, false
 	return w
 }
 

@@ -44,6 +44,7 @@ func TestE2E(t *testing.T) {
 		{"demo of a shell that ends", testDemoOutlivesShell},
 		{"console", testConsole},
 		{"foreign", testForeign},
+		{"full disk", testFullDisk},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, bin) })
 	}

@@ -102,7 +102,7 @@ func (a *app) serve(ctx context.Context, s specFile, f agentFlags) error {
 	info := pipeline.AgentInfo{Version: version, Instance: randomID(16), PID: os.Getpid(), StartedAt: time.Now().UTC(), SpecHash: s.Hash}
 	d, err := deck.New(s.Spec, s.node, info, deck.Ports{
 		Custody: m.mover, Adopter: host, Runner: host,
-		Host: host, Mover: m.mover, Sensor: gpu.New(gpuSource(f), time.Now), Files: local.FS{Kept: filepath.Join(s.StateDir, deck.WantsName)},
+		Host: host, Mover: m.mover, Sensor: gpu.New(gpuSource(f), time.Now), Files: local.FS{Kept: filepath.Join(s.StateDir, deck.WantsName), Room: local.RoomIn(s.StateDir)},
 		Journal: j, Logs: logs.New(filepath.Join(s.StateDir, "logs")), Now: time.Now, Jitter: mathrand.Float64,
 		NewID: func() string { return randomID(4) }, Exits: host.Exits(), Log: log, Credentials: taker.reading(),
 	})

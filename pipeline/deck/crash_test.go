@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -151,6 +152,7 @@ func crashAt(t *testing.T, c actionCase, n int) (died bool) {
 		waitForEnd(t, next, w)
 	}
 	c.check(t, w)
+	askedOnce(t, w)
 	if t.Failed() {
 		recs, _ := w.journal.Read(0)
 		for _, r := range recs {
@@ -162,6 +164,18 @@ func crashAt(t *testing.T, c actionCase, n int) (died bool) {
 	<-gone
 	<-applied
 	return died
+}
+
+// askedOnce: workers that obey are asked once each, and never with their
+// children.
+func askedOnce(t *testing.T, w *world) {
+	t.Helper()
+	times := map[string]int{}
+	for _, s := range w.host.sent() {
+		if times[s]++; strings.Contains(s, " SIGTERM ") && (times[s] > 1 || !strings.HasSuffix(s, string(pipeline.ToLeader))) {
+			t.Errorf("sent: %s", s)
+		}
+	}
 }
 
 // waitForEnd follows whatever action the journal knows to its end.

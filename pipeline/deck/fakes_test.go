@@ -259,6 +259,13 @@ func (f *memFiles) WriteFile(p string, data []byte) error {
 	return nil
 }
 
+func (f *memFiles) Remove(p string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.files, p)
+	return nil
+}
+
 // memJournal passes records through JSON, as a file would.
 type memJournal struct {
 	mu   sync.Mutex

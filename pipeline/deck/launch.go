@@ -50,6 +50,8 @@ func mergeDecision(s *pipeline.StageWant, next pipeline.StageWant, code string) 
 	for rank, w := range next.Workers {
 		if cur := s.Workers[rank]; cur.Stopping && !w.Stopping {
 			continue
+		} else if cur.Stopping {
+			w.Asked = cur.Asked
 		}
 		if w.Launch != s.Workers[rank].Launch {
 			w.Code = code

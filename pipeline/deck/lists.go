@@ -6,8 +6,11 @@ import (
 	"encoding/gob"
 	"fmt"
 	"path"
+	"slices"
+	"strings"
 
 	"pipedeck/pipeline"
+	"pipedeck/pipeline/engine"
 )
 
 // maxList bounds a plan's list of files on disk, compressed.
@@ -31,7 +34,7 @@ func (d *Deck) writeList(action string, list []pipeline.ListedFile) error {
 		return fmt.Errorf("cannot list the files of action %q: %w", action, err)
 	}
 	if err := d.p.Files.WriteFile(d.listPath(action), buf.Bytes()); err != nil {
-		return fmt.Errorf("cannot list the files of action %q: %w", action, err)
+		return pipeline.Wrapf(err, "cannot list the files of action %q, so nothing was moved", action)
 	}
 	return nil
 }
@@ -52,12 +55,25 @@ func (d *Deck) readList(action string) ([]pipeline.ListedFile, error) {
 	return list, nil
 }
 
-// forgetList empties the list of an ended action.
+// forgetList removes the list of an ended action.
 func (d *Deck) forgetList(action string) {
-	if _, _, err := d.p.Files.ReadFile(d.listPath(action), 1); err != nil {
+	if err := d.p.Files.Remove(d.listPath(action)); err != nil {
+		d.notice(pipeline.Warn, "agent", "%v", err)
+	}
+}
+
+// forgetLists removes what agents that died left of actions that ended, or
+// never began.
+func (d *Deck) forgetLists(open []engine.Open) {
+	paths, err := d.p.Files.Glob(d.listPath("*"))
+	if err != nil {
+		d.notice(pipeline.Warn, "agent", "%v", err)
 		return
 	}
-	if err := d.p.Files.WriteFile(d.listPath(action), nil); err != nil {
-		d.notice(pipeline.Warn, "agent", "cannot empty %s: %v", d.listPath(action), err)
+	for _, p := range paths {
+		action := strings.TrimSuffix(path.Base(p), ".list")
+		if !slices.ContainsFunc(open, func(o engine.Open) bool { return o.Action.ID == action }) {
+			d.forgetList(action)
+		}
 	}
 }

@@ -27,6 +27,7 @@ func (d *Deck) resume(_ context.Context) error {
 		d.notice(pipeline.Error, "ops", "cannot resume: %v", err)
 		return nil
 	}
+	d.forgetLists(open)
 	for _, o := range open {
 		if needsLease(o.Plan) {
 			d.mu.Lock()

@@ -3,6 +3,7 @@ package deck
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -71,8 +72,8 @@ func (d *Deck) knownRanks(stage string) []int {
 }
 
 // wantStopped records that the workers are being stopped, before any signal,
-// and returns since when each was. A stop that is resumed keeps its time, so
-// that the grace is not given twice.
+// and returns since when each that was asked before has its grace: a stop that
+// is resumed asks nobody twice.
 func (d *Deck) wantStopped(stop stopping, whole bool) (map[int]time.Time, error) {
 	now := d.p.Now()
 	since := map[int]time.Time{}
@@ -82,13 +83,11 @@ func (d *Deck) wantStopped(stop stopping, whole bool) (map[int]time.Time, error)
 		}
 		for _, rank := range stop.ranks {
 			x := w.Workers[rank]
-			x.Stopping = true
-			if !x.StopSentAt.IsZero() {
-				since[rank] = x.StopSentAt
+			if !x.Stopping || x.StopSentAt.IsZero() {
+				x.Stopping, x.StopSentAt, x.Asked = true, now, false
 			}
-			x.StopSentAt = now
-			if prev, ok := since[rank]; ok {
-				x.StopSentAt = prev
+			if x.Asked {
+				since[rank] = x.StopSentAt
 			}
 			w.Workers[rank] = x
 		}
@@ -109,15 +108,27 @@ func (d *Deck) left(stop stopping) map[int]pipeline.LaunchSeen {
 	return out
 }
 
-// drain asks each leader once and waits for the grace.
+// drain asks each leader once and waits for the grace. That it is asked is
+// recorded one by one: an agent that dies in between leaves one in doubt, and
+// the others to be asked by the next.
 func (d *Deck) drain(ctx context.Context, stop stopping, since map[int]time.Time) error {
-	end := d.p.Now().Add(stop.st.Workers.Stop.Grace)
-	for rank, l := range d.left(stop) {
-		if at, sent := since[rank]; sent {
-			end = at.Add(stop.st.Workers.Stop.Grace)
-			continue
+	left, end := d.left(stop), time.Time{}
+	for _, rank := range slices.Sorted(maps.Keys(left)) {
+		at, asked := since[rank]
+		if !asked {
+			at = d.p.Now()
+			if err := d.wants.change(stop.st.Name, func(w *pipeline.StageWant) {
+				x := w.Workers[rank]
+				x.Asked = true
+				w.Workers[rank] = x
+			}); err != nil {
+				return fmt.Errorf("%s was not asked to stop: %w", workerID(stop.st.Name, rank), err)
+			}
+			d.send(ctx, stop, rank, left[rank], stop.st.Workers.Stop.Signal, pipeline.ToLeader)
 		}
-		d.send(ctx, stop, rank, l, stop.st.Workers.Stop.Signal, pipeline.ToLeader)
+		if e := at.Add(stop.st.Workers.Stop.Grace); e.After(end) {
+			end = e
+		}
 	}
 	return d.awaitGone(ctx, stop, end, "draining")
 }

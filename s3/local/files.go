@@ -18,6 +18,8 @@ type FS struct {
 	// Kept is a file, absolute, that can be written on a full disk too: room for
 	// its next content is kept beside it.
 	Kept string
+	// Room is given up for a file that a full disk does not take.
+	Room Room
 }
 
 var _ pipeline.Files = FS{}
@@ -91,8 +93,19 @@ func (f FS) WriteFile(path string, data []byte) error {
 	if f.Kept != "" && path == f.Kept {
 		return writeKept(path, data)
 	}
-	return replaceFile(path, data, 0o644)
+	return fullHint(f.Room.Spend(func() error { return replaceFile(path, data, 0o644) }))
 }
+
+// fullHint says what makes room, if that is what is wrong.
+func fullHint(err error) error {
+	if !IsFull(err) {
+		return err
+	}
+	return pipeline.Problemf(pipeline.ProblemFailed, "`pipedeck settle OUTPUT` makes room by uploading, or remove something there that is not pipedeck's", "%w", err)
+}
+
+// Remove removes one of the deck's small files. None is no error.
+func (FS) Remove(path string) error { return ReleaseReserve(path) }
 
 // replaceFile writes a file beside path, syncs it and renames it over path.
 func replaceFile(path string, data []byte, mode os.FileMode) error {

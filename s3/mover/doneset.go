@@ -37,7 +37,7 @@ func (m *Mover) WriteDoneSet(ctx context.Context, stage string) (int, error) {
 	}
 	path := m.opt.Spec.Abs(st.DoneSet.File)
 	if err := m.opt.Files.WriteFile(path, data); err != nil {
-		return 0, pipeline.Problemf(pipeline.ProblemFailed, "", "cannot write the done-set %q: %w", path, err)
+		return 0, pipeline.Wrapf(err, "cannot write the done-set %q", path)
 	}
 	return len(ids), nil
 }

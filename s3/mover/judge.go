@@ -69,6 +69,7 @@ type verdict struct {
 	again  time.Time // when to judge again if not done
 	reason string
 	owner  string // the other run that it belongs to
+	young  bool   // only time has to pass until it is done
 	err    error
 }
 
@@ -116,7 +117,7 @@ func (m *Mover) weigh(f *file, src *local.File, j local.Judgement, v verdict) ve
 		settle := f.out.spec.Settle
 		switch {
 		case !m.settledFor(f, v.id, settle):
-			v.again = m.settleTime(v.id, settle)
+			v.again, v.young = m.settleTime(v.id, settle), true
 		case isOpen(src):
 			v.reason = "open for writing"
 		default:
@@ -198,7 +199,7 @@ func (m *Mover) place(f *file, v verdict) {
 		return
 	}
 	if !v.done {
-		f.complete = false
+		f.complete, f.settling = false, v.young
 		f.setState(stateWriting)
 		f.judgeAt.at(m.toJudge, f, v.again)
 		return

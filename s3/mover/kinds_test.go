@@ -198,6 +198,31 @@ func TestArtifactsAreStoredAndFollowChanges(t *testing.T) {
 	}
 }
 
+// A settle that begins just after a file was written does not end before it:
+// neither an older scan nor a file's youth makes it look as if all were stored.
+func TestASettleSeesWhatWasJustWritten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, withArtifacts)
+	w.start("extract")
+	w.await("nothing is there", func() bool { return w.m.Outputs().Artifacts.Settled && w.reading().Settled })
+	w.writeSamples(0, 3, 300)
+	if err := os.Mkdir(w.path("scripts"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(w.path("scripts/a.py"), []byte("one"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.m.Hasten([]string{"artifacts", "extract/hs"})
+	w.await("the artifacts are settled", func() bool { return w.m.Outputs().Artifacts.Settled })
+	if got, _ := w.server.Object("pre/r1/scripts/a.py"); string(got) != "one" {
+		t.Errorf("it is settled, and the store has %q", got)
+	}
+	w.await("the output is settled", func() bool { return w.reading().Settled })
+	if !is(w.reading().VerifiedFiles, 3) {
+		t.Errorf("it is settled, and %d files are verified", *w.reading().VerifiedFiles)
+	}
+}
+
 func TestOddFilesBlockNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, s3test.Options{}, oneOutput)

@@ -90,7 +90,7 @@ func New(opt Options) (*Mover, error) {
 		opt.Rand = rand.Float64
 	}
 	if opt.Files == nil {
-		opt.Files = local.FS{}
+		opt.Files = local.FS{Room: local.RoomIn(opt.StateDir)}
 	}
 	opt.Hurry = max(1, opt.Hurry)
 	if opt.Log == nil {

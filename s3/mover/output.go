@@ -82,6 +82,8 @@ type scanState struct {
 	done    bool // at least one whole scan
 	round   int  // whole scans that began
 	rounds  int  // and that ended
+	asked   int  // the first whole scan that a settle believes
+	askedAt time.Time
 	at      time.Time
 	problem string // why the last scan could not see everything
 	blind   bool   // it saw nothing
@@ -153,6 +155,7 @@ type file struct {
 	round    int       // of the last whole scan that saw it
 	fresh    bool      // stored was verified by this process
 	changed  time.Time // when this identity was first seen
+	settling bool      // only time has to pass until it is complete
 	judgeAt  reminder
 	sendAt   reminder
 	row      *ledger.Row // nil: not looked up

@@ -119,8 +119,25 @@ func (m *Mover) reading(o *output, gate gateState, now time.Time) pipeline.Outpu
 // its way. What could not be read may hold files. Mover.mu is held.
 func (m *Mover) isSettled(o *output) bool {
 	t := &o.tally
-	return o.scan.problem == "" && t.files[stateSeen]+t.files[stateWaiting]+t.files[stateInFlight]+t.files[stateSent]+
-		t.files[stateRemoving]+t.files[stateHeld]+t.files[stateFailed]+t.files[stateMismatch]+t.inflight == 0
+	return o.scan.problem == "" && o.scan.rounds >= o.scan.asked && t.files[stateSeen]+t.files[stateWaiting]+t.files[stateInFlight]+t.files[stateSent]+
+		t.files[stateRemoving]+t.files[stateHeld]+t.files[stateFailed]+t.files[stateMismatch]+t.inflight == 0 &&
+		!o.awaitsTime()
+}
+
+// awaitsTime says whether files that were there when a settle began are only
+// too young to be called complete. Mover.mu is held.
+func (o *output) awaitsTime() bool {
+	if o.tally.files[stateWriting] == 0 || o.scan.asked == 0 {
+		return false
+	}
+	for _, f := range o.files {
+		there := f.id.MTimeNS <= o.scan.askedAt.UnixNano() || !f.changed.After(o.scan.askedAt)
+		if f.state == stateWriting && f.settling && there {
+			return true
+		}
+	}
+	o.scan.asked = 0 // it was answered
+	return false
 }
 
 func (m *Mover) queueOf(o *output, now time.Time) pipeline.Queue {

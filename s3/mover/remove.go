@@ -92,7 +92,7 @@ func (m *Mover) removalEnded(o *output) {
 // removed counts what came of a removal.
 func (m *Mover) removed(f *file, out local.Outcome, err error, placeholder bool) {
 	switch {
-	case isFull(err):
+	case local.IsFull(err):
 		m.makeRoom(err)
 		m.stays(f, err.Error(), removeAgain)
 	case err != nil:

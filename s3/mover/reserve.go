@@ -1,11 +1,9 @@
 package mover
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"pipedeck/pipeline"
@@ -32,21 +30,28 @@ const (
 // then make room.
 type reserve struct {
 	path string
+	room local.Room // for the operator, beside what uploads use
 
 	mu   sync.Mutex
 	held bool
 	full bool // it was needed, and could not be taken again yet
 	next time.Time
+
+	roomAt time.Time // of the next look at the room
 }
 
 func newReserve(stateDir string) *reserve {
-	return &reserve{path: filepath.Join(stateDir, reserveName)}
+	return &reserve{path: filepath.Join(stateDir, reserveName), room: local.RoomIn(stateDir)}
 }
 
 // hold takes the reserve if it is not held and there is room for it.
 func (r *reserve) hold(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !now.Before(r.roomAt) {
+		r.roomAt = now.Add(reserveLook)
+		r.room.Hold()
+	}
 	if r.held || now.Before(r.next) {
 		return
 	}
@@ -97,9 +102,13 @@ func (m *Mover) makeRoom(err error) bool {
 // saveMeta records what the operator wants, which must be possible on a full
 // disk: that uploads go on is what makes room.
 func (m *Mover) saveMeta(name, value string) error {
-	err := m.opt.Ledger.SetMeta(name, value)
+	set := func() error { return m.opt.Ledger.SetMeta(name, value) }
+	err := set()
 	if err != nil && m.makeRoom(err) {
-		err = m.opt.Ledger.SetMeta(name, value)
+		err = set()
+	}
+	if err != nil {
+		err = m.reserve.room.Again(err, set)
 	}
 	return err
 }
@@ -144,6 +153,3 @@ func (m *Mover) prepareAside(o *output, r *root) {
 	r.prepared = err == nil
 	m.mu.Unlock()
 }
-
-// isFull says that a system call had no room on the disk.
-func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

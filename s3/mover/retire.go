@@ -185,14 +185,17 @@ func (m *Mover) goneFromUnit(f *file) {
 }
 
 // Hasten lets what waits for its interval go now: growing files, and
-// checkpoints, as many as are complete.
+// checkpoints, as many as are complete. From then on the outputs are settled
+// only by what a scan sees that begins now.
 func (m *Mover) Hasten(outputs []string) {
+	defer m.scanNow()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, o := range m.outputs {
 		if !slices.Contains(outputs, o.name) {
 			continue
 		}
+		o.scan.asked, o.scan.askedAt = o.scan.round+1, m.opt.Clock()
 		for _, f := range o.files {
 			f.hasty = true
 			if f.state == stateWaiting && f.attempts == 0 {

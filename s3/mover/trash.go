@@ -159,10 +159,10 @@ func (t *transfer) list() error {
 			continue
 		}
 		err := t.listBin(l.bin)
-		if isFull(err) {
+		if local.IsFull(err) {
 			t.m.purgeOldest(t.ctx, t.action)
 			t.m.makeRoom(err)
-			err = t.listBin(l.bin)
+			err = t.m.reserve.room.Spend(func() error { return t.listBin(l.bin) })
 		}
 		if err != nil {
 			return pipeline.Problemf(pipeline.ProblemFailed, "nothing was moved", "cannot list what is to be moved: %w", err)
@@ -237,7 +237,7 @@ func (t *transfer) take(l *lot, e *local.BinEntry) {
 	var out local.Outcome
 	err := l.err
 	if err == nil {
-		if out, err = t.attempt(l, e); isFull(err) && t.m.makeRoom(err) {
+		if out, err = t.attempt(l, e); local.IsFull(err) && t.m.makeRoom(err) {
 			out, err = t.attempt(l, e)
 		}
 	}
