@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,9 +27,14 @@ func (v *actionView) scroll(_ *ui, m move, page int) []effect {
 }
 
 // applied takes the agent's answer to a confirmed plan.
-func (m *model) applied(msg appliedMsg) []effect {
-	if v, ok := m.ui.top().(*planView); ok && v.sent {
+func (m *model) applied(node string, msg appliedMsg) []effect {
+	if v, ok := m.ui.top().(*planView); ok && v.sent && node == m.node() {
 		m.ui.close()
+	}
+	if !m.visit(node) {
+		m.ui.say(plain, node+": "+cmp.Or(problemOf(msg.err), fmt.Sprintf("%s %s is action %s (its tab, then a)", msg.action.Verb, msg.action.Target, msg.action.ID)))
+		m.actions[node] = cmp.Or(msg.action.ID, m.actions[node])
+		return nil
 	}
 	if msg.err != nil {
 		m.ui.open(&noticeView{title: whyNotApplied(msg.err), err: msg.err})
@@ -53,19 +59,19 @@ func whyNotApplied(err error) string {
 }
 
 func (m *model) showAction(a pipeline.Action, then pipeline.Intent) []effect {
-	m.action = a.ID
+	m.actions[m.node()] = a.ID
 	if v, ok := m.ui.top().(*actionView); ok && v.action.ID == a.ID {
 		v.action = a
 	} else {
 		m.ui.open(&actionView{action: a, then: then})
 	}
-	return follow(a)
+	return followOn(a)
 }
 
 // openAction shows the action that runs, or the last one that was heard of,
 // also one that another console began.
 func openAction(m *model) []effect {
-	a := pipeline.Action{ID: m.action, Result: pipeline.Unverified}
+	a := pipeline.Action{ID: m.actions[m.node()], Result: pipeline.Unverified}
 	if now := m.board().node.Action; now != nil {
 		a = *now
 	}
@@ -74,15 +80,15 @@ func openAction(m *model) []effect {
 }
 
 func hasAction(m *model) string {
-	if m.action == "" {
+	if m.actions[m.node()] == "" {
 		return "no action runs, and none was begun since this console was opened"
 	}
 	return ""
 }
 
-// follow waits for more of an action that has not ended, or whose checks after
+// followOn waits for more of an action that has not ended, or whose checks after
 // the start are open.
-func follow(a pipeline.Action) []effect {
+func followOn(a pipeline.Action) []effect {
 	open := slices.ContainsFunc(a.After, func(c pipeline.Check) bool { return c.Result == pipeline.Running })
 	if a.EndedAt != nil && !open {
 		return nil
@@ -102,7 +108,7 @@ func (m *model) followed(msg actionMsg) []effect {
 			return []effect{followEffect{action: msg.id}}
 		}
 		av.action, av.err = msg.action, ""
-		return follow(msg.action)
+		return followOn(msg.action)
 	}
 	return nil
 }
@@ -282,7 +288,7 @@ func resolveCommands() []command {
 	}
 	resolve := func(how pipeline.ResolveHow, question string) func(*model, string) []effect {
 		return func(m *model, id string) []effect {
-			if why := m.unlocked(); why != "" {
+			if why := m.acting(); why != "" {
 				m.ui.say(warn, why)
 				return nil
 			}

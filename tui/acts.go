@@ -94,6 +94,9 @@ func hasDetail(m *model) string {
 }
 
 func hasWorker(m *model) string {
+	if why := oneNode(m); why != "" {
+		return why
+	}
 	if r, ok := m.chosen(); !ok || r.worker == nil {
 		return "no worker is chosen"
 	}

@@ -13,6 +13,7 @@ import (
 // board is what the panes draw: one node of a Snapshot, its GPUs joined with
 // their workers, and how far all of it can be believed.
 type board struct {
+	in      input // of all nodes
 	snap    pipeline.Snapshot
 	node    pipeline.NodeSnapshot
 	have    bool // a snapshot has arrived
@@ -65,17 +66,18 @@ const sourceLimit = 6.0 // seconds
 
 // newBoard shows the node of that name, the first one if there is none.
 func newBoard(in input, now time.Time, name string) board {
-	b := board{snap: in.snap, have: in.ok, link: in.link, retryIn: in.retryIn, now: now}
+	b := board{in: in, now: now}
 	if len(in.snap.Nodes) > 0 {
 		at := slices.IndexFunc(in.snap.Nodes, func(n pipeline.NodeSnapshot) bool { return n.Name == name })
 		b.node = in.snap.Nodes[max(0, at)]
 	} else {
-		b.have = false
+		in.ok = false
 	}
 	if len(in.snap.Nodes) > 1 {
 		in.link = b.node.Link // each node has a connection of its own
-		b.link = in.link
+		in.only(b.node.Name)
 	}
+	b.snap, b.have, b.link, b.retryIn = in.snap, in.ok, in.link, in.retryIn
 	b.stale = in.link.State != pipeline.LinkLive && in.link.State != pipeline.LinkSlow
 	b.oldGPU = b.stale || tooOld(b.node.GPUSource.AgeSeconds)
 	b.oldHost = b.stale || tooOld(b.node.Host.AgeSeconds)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -89,25 +90,31 @@ const (
 // doer carries effects out. It is the only part of the console that calls the
 // Source and the Deck.
 type doer struct {
-	ctx    context.Context
-	source Source
-	deck   pipeline.Deck
-	out    suspender
+	ctx     context.Context
+	nodes   []Node
+	changed func() <-chan struct{}
+	out     suspender
+	now     func() time.Time
+}
+
+// node is the one of that name, else the first.
+func (d doer) node(name string) Node {
+	return d.nodes[max(0, slices.IndexFunc(d.nodes, func(n Node) bool { return n.Name == name }))]
 }
 
 // suspender stops the program until it is continued.
 type suspender interface{ suspend() tea.Cmd }
 
-// cmd turns effects into one command.
-func (d doer) cmd(effects []effect) tea.Cmd {
+// cmd turns effects on a node into one command.
+func (d doer) cmd(node string, effects []effect) tea.Cmd {
 	cmds := make([]tea.Cmd, 0, len(effects))
 	for _, e := range effects {
-		cmds = append(cmds, d.one(e))
+		cmds = append(cmds, d.one(node, e))
 	}
 	return tea.Batch(cmds...)
 }
 
-func (d doer) one(e effect) tea.Cmd {
+func (d doer) one(node string, e effect) tea.Cmd {
 	switch e := e.(type) {
 	case quitEffect:
 		return tea.Quit
@@ -118,68 +125,83 @@ func (d doer) one(e effect) tea.Cmd {
 	case copyEffect:
 		return tea.SetClipboard(e.text)
 	case retryLinkEffect:
-		return d.safe(func() tea.Msg { d.source.Retry(); return nil })
+		return d.safe(func() tea.Msg {
+			for _, n := range d.nodes {
+				n.Source.Retry()
+			}
+			return nil
+		})
+	}
+	return d.asking(node, e)
+}
+
+// asking carries out an effect that is a question to the agent of a node.
+func (d doer) asking(node string, e effect) tea.Cmd {
+	ask := func(limit time.Duration, f func(context.Context, pipeline.Deck) any) tea.Cmd {
+		return d.ask(limit, func(ctx context.Context) tea.Msg { return fromMsg{node, f(ctx, d.node(node).Deck())} })
+	}
+	switch e := e.(type) {
 	case planEffect:
-		return d.ask(askLimit, func(ctx context.Context) tea.Msg {
-			p, err := d.deck.Plan(ctx, e.intent)
+		return ask(askLimit, func(ctx context.Context, deck pipeline.Deck) any {
+			p, err := deck.Plan(ctx, e.intent)
 			return planMsg{e, p, err}
 		})
 	case applyEffect:
-		return d.ask(askLimit, func(ctx context.Context) tea.Msg {
-			a, err := d.deck.Apply(ctx, e.req)
+		return ask(askLimit, func(ctx context.Context, deck pipeline.Deck) any {
+			a, err := deck.Apply(ctx, e.req)
 			return appliedMsg{e, a, err}
 		})
 	case followEffect:
-		return d.ask(waitLimit+askLimit, func(ctx context.Context) tea.Msg { return d.follow(ctx, e) })
+		return ask(waitLimit+askLimit, func(ctx context.Context, deck pipeline.Deck) any { return follow(ctx, deck, e) })
 	case planFilesEffect:
-		return d.ask(askLimit, func(ctx context.Context) tea.Msg {
-			f, err := d.deck.PlanFiles(ctx, e.plan, e.offset, e.limit)
+		return ask(askLimit, func(ctx context.Context, deck pipeline.Deck) any {
+			f, err := deck.PlanFiles(ctx, e.plan, e.offset, e.limit)
 			return planFilesMsg{e.plan, e.offset, f, err}
 		})
 	case resolveEffect:
-		return d.ask(askLimit, func(ctx context.Context) tea.Msg {
-			a, err := d.deck.Resolve(ctx, e.req)
+		return ask(askLimit, func(ctx context.Context, deck pipeline.Deck) any {
+			a, err := deck.Resolve(ctx, e.req)
 			return appliedMsg{action: a, err: err}
 		})
 	case strangersEffect:
-		return d.ask(askLimit, func(ctx context.Context) tea.Msg {
-			list, err := d.deck.Strangers(ctx, nil)
+		return ask(askLimit, func(ctx context.Context, deck pipeline.Deck) any {
+			list, err := deck.Strangers(ctx, nil)
 			return strangersMsg{list, err}
 		})
 	case logEffect:
-		return d.ask(waitLimit+askLimit, func(ctx context.Context) tea.Msg { return d.readLog(ctx, e) })
+		return ask(waitLimit+askLimit, func(ctx context.Context, deck pipeline.Deck) any { return readLog(ctx, deck, e) })
 	case failuresEffect:
-		return d.ask(askLimit, func(ctx context.Context) tea.Msg {
-			list, err := d.deck.Failures(ctx)
+		return ask(askLimit, func(ctx context.Context, deck pipeline.Deck) any {
+			list, err := deck.Failures(ctx)
 			return failuresMsg{list, err}
 		})
 	case describeEffect:
-		return d.ask(askLimit, func(ctx context.Context) tea.Msg {
-			w, err := d.deck.Describe(ctx, e.worker)
+		return ask(askLimit, func(ctx context.Context, deck pipeline.Deck) any {
+			w, err := deck.Describe(ctx, e.worker)
 			return describedMsg{e.worker, w, err}
 		})
 	case retryFilesEffect:
-		return d.ask(askLimit, func(ctx context.Context) tea.Msg { return retriedMsg{d.deck.Retry(ctx)} })
+		return ask(askLimit, func(ctx context.Context, deck pipeline.Deck) any { return retriedMsg{deck.Retry(ctx)} })
 	}
 	return nil
 }
 
-func (d doer) follow(ctx context.Context, e followEffect) tea.Msg {
+func follow(ctx context.Context, deck pipeline.Deck, e followEffect) any {
 	if e.ended {
 		pause(ctx, pauseAfter)
 	}
-	a, err := d.deck.Action(ctx, e.action, waitLimit)
+	a, err := deck.Action(ctx, e.action, waitLimit)
 	if err != nil {
 		pause(ctx, pauseAfter)
 	}
 	return actionMsg{e.action, a, err}
 }
 
-func (d doer) readLog(ctx context.Context, e logEffect) tea.Msg {
+func readLog(ctx context.Context, deck pipeline.Deck, e logEffect) any {
 	if e.part == partFollow {
 		pause(ctx, pauseLog)
 	}
-	c, err := d.deck.Log(ctx, e.req)
+	c, err := deck.Log(ctx, e.req)
 	if err != nil {
 		pause(ctx, pauseAfter)
 	}
@@ -196,7 +218,7 @@ func (d doer) poll() tea.Cmd {
 		t := time.NewTimer(pollMost - pollLeast)
 		defer t.Stop()
 		select {
-		case <-d.source.Changed():
+		case <-d.changed():
 		case <-t.C:
 		case <-d.ctx.Done():
 		}
@@ -204,10 +226,7 @@ func (d doer) poll() tea.Cmd {
 	})
 }
 
-func (d doer) look() inputMsg {
-	snap, link, ok, retryIn := d.source.Current()
-	return inputMsg{snap: snap, link: link, ok: ok, retryIn: retryIn}
-}
+func (d doer) look() inputMsg { return inputMsg(lookAt(d.nodes, d.now())) }
 
 func (d doer) ask(limit time.Duration, f func(context.Context) tea.Msg) tea.Cmd {
 	return d.safe(func() tea.Msg {

@@ -122,3 +122,8 @@ func (s *fakeSource) Current() (pipeline.Snapshot, pipeline.Link, bool, time.Dur
 
 func (s *fakeSource) Changed() <-chan struct{} { return s.changed }
 func (s *fakeSource) Retry()                   { s.retries.Add(1) }
+
+// nodesOf is a deck of one node.
+func nodesOf(src Source, deck pipeline.Deck) []Node {
+	return []Node{{Name: "train1", Source: src, Deck: func() pipeline.Deck { return deck }}}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"pipedeck/pipeline"
 )
@@ -39,17 +40,15 @@ func (u *ui) inFleet(snap pipeline.Snapshot) bool {
 func (m *model) showTab(name string) {
 	m.ui.tab = name
 	m.ui.selected, m.ui.back, m.ui.zoom = "", 0, false
-	if p, ok := m.ui.pasts[name]; ok {
-		m.ui.history, m.ui.events = p.history, p.events
-	}
+	m.ui.recall(m.in.snap)
 	m.ui.reselect(m.board().rows)
 }
 
 // reselectNode keeps a node of the fleet chosen.
-func (u *ui) reselectNode(in input, b board) {
+func (u *ui) reselectNode(in input) {
 	has := func(n pipeline.NodeSnapshot) bool { return n.Name == u.fleetAt }
 	if len(in.snap.Nodes) > 1 && !slices.ContainsFunc(in.snap.Nodes, has) {
-		u.fleetAt = worstFirst(boards(in, b))[0].node.Name
+		u.fleetAt = worstFirst(boards(in, u.now))[0].node.Name
 	}
 }
 
@@ -90,10 +89,10 @@ func tabs(bs []board, u *ui, w int) line {
 }
 
 // boards are those of all nodes, in the spec's order.
-func boards(in input, b board) []board {
+func boards(in input, now time.Time) []board {
 	out := make([]board, 0, len(in.snap.Nodes))
 	for _, n := range in.snap.Nodes {
-		out = append(out, newBoard(in, b.now, n.Name))
+		out = append(out, newBoard(in, now, n.Name))
 	}
 	return out
 }
@@ -117,7 +116,11 @@ func (b board) weight() weight {
 func (b board) state() string {
 	switch w := b.weight(); {
 	case b.stale:
-		return strings.ToUpper(cmp.Or(string(b.link.State), "connecting"))
+		text := linkSpan(b, false).text
+		if b.link.AgeSeconds != nil {
+			text += " " + lasting(*b.link.AgeSeconds)
+		}
+		return text
 	case w >= doubtful:
 		for _, r := range b.all {
 			if r.weight == w {
@@ -183,7 +186,8 @@ func worstFirst(bs []board) []board {
 
 // scrollFleet moves through the nodes.
 func (m *model) scrollFleet(mv move, page int) {
-	rows := worstFirst(boards(m.in, m.board()))
+	rows := worstFirst(boards(m.in, m.ui.now))
 	at := max(0, slices.IndexFunc(rows, func(b board) bool { return b.node.Name == m.ui.fleetAt }))
 	m.ui.fleetAt = rows[mv.offset(at, len(rows)-1, page)].node.Name
+	m.ui.recall(m.in.snap)
 }

@@ -42,9 +42,14 @@ func (c fleetColumn) text(s string) string {
 
 // drawFleet shows a row a node, the worst first, what they add up to, and the
 // events of all.
-func drawFleet(bs []board, u *ui, sz size) []line {
+func drawFleet(in input, bs []board, u *ui, sz size) []line {
 	b := bs[0]
-	out := []line{fleetHeader(bs, u, sz.w), tabs(bs, u, sz.w)}
+	out := []line{fleetHeader(in, bs, u, sz.w), tabs(bs, u, sz.w)}
+	for _, n := range worstFirst(bs) {
+		if n.stale && len(out) < sz.h/4 {
+			out = append(out, rowOf(bad, left(clean(n.lostLine()), sz.w)))
+		}
+	}
 	for _, n := range bs {
 		if a := n.node.Action; a != nil && a.EndedAt == nil {
 			out = append(out, rowOf(accent, left(clean(fmt.Sprintf("ACTION on %s: %s %s by %s: %s", n.node.Name, a.Verb, a.Target, a.By, actionStep(*a))), sz.w)))
@@ -94,6 +99,18 @@ func drawFleet(bs []board, u *ui, sz size) []line {
 		out = append(out, eventsOf(fleetEvents(bs, u), size{sz.w, sz.h - len(out)})...)
 	}
 	return out
+}
+
+// lostLine says of a node without a living link what is done about it.
+func (b board) lostLine() string {
+	text := b.node.Name + " " + b.state()
+	if b.retryIn > 0 {
+		text += ", retry in " + lasting(b.retryIn.Seconds()) + " (r: now)"
+	}
+	if why := deref(b.link.Reason); why != "" {
+		text += ": " + why
+	}
+	return text
 }
 
 func fleetRow(n board, u *ui, cols []fleetColumn, w int) line {
@@ -198,10 +215,9 @@ func fleetProgress(bs []board, stage string) (stageProgress, bool) {
 	return out, running
 }
 
-func fleetHeader(bs []board, u *ui, w int) line {
-	b := bs[0]
+func fleetHeader(in input, bs []board, u *ui, w int) line {
 	live := 0
-	all := board{snap: b.snap, have: true}
+	all := board{snap: in.snap, have: true}
 	for _, n := range bs {
 		live += btoi(!n.stale)
 		for _, r := range n.all {
@@ -219,12 +235,12 @@ func fleetHeader(bs []board, u *ui, w int) line {
 	}
 	word, tally, look := worst(all)
 	parts := []part{
-		{span: txt(ident, " "+cut(clean(deckName(b)), max(12, w/2))+fmt.Sprintf(" @ %d nodes ", len(bs)))},
+		{span: txt(ident, " "+cut(clean(deckName(all)), max(12, w/2))+fmt.Sprintf(" @ %d nodes ", len(bs)))},
 		{span: txt(l, fmt.Sprintf("%d/%d LIVE", live, len(bs)))},
 		{span: txt(look, word)},
 		{span: txt(look, tally), drop: 4},
 	}
-	if rs := b.snap.HealthReasons; len(rs) > 0 {
+	if rs := in.snap.HealthReasons; len(rs) > 0 {
 		parts = append(parts, part{span: txt(look, cut(clean(rs[0]), w/3)), drop: 9})
 	}
 	return bar(w, append(parts, headerEnd(u, w)...))

@@ -23,6 +23,9 @@ func footer(u *ui, w int) line {
 	keys := footerKeys(u.table(), where)
 	parts := make([]part, 0, len(keys))
 	for i, k := range keys {
+		if k.id == "next-node" && len(u.pasts) < 2 {
+			continue
+		}
 		drop := i + 1
 		if k.id == "quit" || k.id == "help" {
 			drop = 0

@@ -58,7 +58,7 @@ func boardKeys() []binding {
 		{"workers", []string{"1"}, "", "the workers pane", onBoard, 0, nil, toPane(paneWorkers)},
 		{"s3", []string{"2"}, "", "the S3 pane", onBoard, 0, nil, toPane(paneStore)},
 		{"events", []string{"3"}, "", "the events pane", onBoard, 0, nil, toPane(paneEvents)},
-		{"next-node", []string{"n"}, "", "several nodes: the next one; the fleet shows all of them, the worst first", onBoard, 0, manyNodes, nextTab(1)},
+		{"next-node", []string{"n"}, "node", "several nodes: the next one; the fleet shows all of them, the worst first", onBoard, 2, manyNodes, nextTab(1)},
 		{"previous-node", []string{"N"}, "", "several nodes: the previous one", onBoard, 0, manyNodes, nextTab(-1)},
 		{"detail", []string{"enter"}, "detail", "detail of the chosen worker or GPU; the whole text of the chosen event", onBoard, 7, hasDetail, openDetail},
 		{"logs", []string{"l"}, "logs", "log of the chosen worker", onBoard, 5, hasWorker, openLog},
@@ -69,7 +69,7 @@ func boardKeys() []binding {
 		{"reverse", []string{"S"}, "", "reverse the order of the workers", onBoard, 0, nil, reverseSort},
 		{"zoom", []string{"+", "-", "_"}, "", "zoom the pane in or out", onBoard, 0, nil, zoom},
 		{"copy", []string{"y"}, "", "copy the chosen row or event as text (OSC 52)", onBoard, 0, nil, copyChosen},
-		{"uploads", []string{"p"}, "uploads", "pause or resume uploads (asks: y, then Enter)", onBoard, 8, (*model).unlocked, askUploads},
+		{"uploads", []string{"p"}, "uploads", "pause or resume uploads (asks: y, then Enter)", onBoard, 8, (*model).acting, askUploads},
 	}
 }
 

@@ -28,7 +28,7 @@ type desk struct {
 func newDesk(t *testing.T, scene scene) *desk {
 	t.Helper()
 	d := &desk{t: t, now: t0(), deck: demoDeck(), src: newFakeSource(scene.in)}
-	d.m = newModel(doer{ctx: context.Background(), source: d.src, deck: d.deck}, func() time.Time { return d.now }, ui{theme: ThemeAuto})
+	d.m = newModel(doer{ctx: context.Background(), nodes: nodesOf(d.src, d.deck), changed: d.src.Changed, now: func() time.Time { return d.now }}, func() time.Time { return d.now }, ui{theme: ThemeAuto})
 	d.m.by = "alice@laptop"
 	d.m.size = size{80, 24}
 	d.m.take(scene.in)
@@ -77,7 +77,7 @@ func (d *desk) intend(v pipeline.Verb, target string) *desk {
 // planned hands the agent's plan for the last intent to the model.
 func (d *desk) planned() *desk {
 	e := d.last().(planEffect)
-	d.fx = append(d.fx, d.m.planned(planMsg{effect: e, plan: examplePlan(e.intent, d.now)})...)
+	d.fx = append(d.fx, d.m.planned("", planMsg{effect: e, plan: examplePlan(e.intent, d.now)})...)
 	d.screen() // a plan counts from when it is seen
 	return d
 }

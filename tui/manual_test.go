@@ -28,7 +28,7 @@ func TestManual(t *testing.T) {
 	}
 	src := newFakeSource(s.in)
 	go play(src)
-	if err := Run(t.Context(), Options{Source: src, Deck: demoDeck(), Now: time.Now, By: "you@here"}); err != nil {
+	if err := Run(t.Context(), Options{Nodes: nodesOf(src, demoDeck()), Now: time.Now, By: "you@here"}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -36,7 +36,7 @@ type menuView struct {
 }
 
 func openMenu(m *model) []effect {
-	v := &menuView{stage: -1, why: m.unlocked(), used: m.ui.now}
+	v := &menuView{stage: -1, why: m.acting(), used: m.ui.now}
 	v.fill(m)
 	m.ui.open(v)
 	return nil
@@ -130,14 +130,14 @@ func (v *menuView) typeKey(m *model, name, _ string) []effect {
 			return nil
 		}
 		toggleLock(m)
-		v.why = m.unlocked()
+		v.why = m.acting()
 		return nil
 	}
 	for _, it := range v.items {
 		if it.key != name {
 			continue
 		}
-		if why := m.unlocked(); why != "" {
+		if why := m.acting(); why != "" {
 			v.why = why
 			m.ui.say(warn, why)
 			return nil

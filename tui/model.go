@@ -15,7 +15,6 @@ type model struct {
 	do     doer
 	now    func() time.Time
 	by     string
-	from   func() string
 	size   size
 	in     input
 	ui     ui
@@ -26,7 +25,8 @@ type model struct {
 	held   atomic.Bool // a frame was held back
 	logGen int
 	past   []string // lines of the palette
-	action string   // the newest action that was heard of
+	// actions are the newest ones that were heard of, by node.
+	actions map[string]string
 
 	searches []string // in logs
 }
@@ -35,7 +35,7 @@ var _ tea.Model = (*model)(nil)
 
 func newModel(do doer, now func() time.Time, u ui) *model {
 	u.history, u.events, u.focus, u.now = newHistory(), &eventRing{}, paneWorkers, now()
-	return &model{do: do, now: now, ui: u, behind: func() bool { return false }}
+	return &model{do: do, now: now, ui: u, behind: func() bool { return false }, actions: map[string]string{}}
 }
 
 // Init asks for the first look at the Source.
@@ -56,32 +56,14 @@ func (m *model) Update(msg tea.Msg) (next tea.Model, cmd tea.Cmd) {
 	case tea.WindowSizeMsg:
 		m.size = size{msg.Width, msg.Height}
 	case tea.KeyPressMsg:
-		return m, m.do.cmd(m.press(keyName(msg), msg.Text))
+		return m, m.ask(m.press(keyName(msg), msg.Text))
 	case tea.PasteMsg:
 		m.paste(msg.Content)
 	case inputMsg:
 		fx := m.take(input(msg))
-		return m, tea.Batch(m.do.cmd(fx), m.do.poll())
-	case planMsg:
-		return m, m.do.cmd(m.planned(msg))
-	case appliedMsg:
-		return m, m.do.cmd(m.applied(msg))
-	case planFilesMsg:
-		m.filesListed(msg)
-	case strangersMsg:
-		m.strangersListed(msg)
-	case actionMsg:
-		return m, m.do.cmd(m.followed(msg))
-	case logMsg:
-		return m, m.do.cmd(m.logged(msg))
-	case retriedMsg:
-		return m, m.do.cmd(m.retried(msg.err))
-	case failuresMsg:
-		m.failuresListed(msg)
-	case describedMsg:
-		m.described(msg)
+		return m, tea.Batch(m.ask(fx), m.do.poll())
 	case tea.MouseWheelMsg:
-		return m, m.do.cmd(m.wheel(msg.Mouse()))
+		return m, m.ask(m.wheel(msg.Mouse()))
 	case tea.MouseClickMsg:
 		m.click(msg.Mouse())
 	case tea.BackgroundColorMsg:
@@ -89,8 +71,38 @@ func (m *model) Update(msg tea.Msg) (next tea.Model, cmd tea.Cmd) {
 	case crashMsg:
 		m.crash = msg.crash
 		return m, tea.Quit
+	case fromMsg:
+		return m, m.do.cmd(msg.node, m.answered(msg.node, msg.msg))
 	}
 	return m, nil
+}
+
+// ask carries out what is asked of the node on the screen.
+func (m *model) ask(fx []effect) tea.Cmd { return m.do.cmd(m.node(), fx) }
+
+// answered takes what a node answered; what it asks for is asked of the same.
+func (m *model) answered(node string, msg any) []effect {
+	switch msg := msg.(type) {
+	case planMsg:
+		return m.planned(node, msg)
+	case appliedMsg:
+		return m.applied(node, msg)
+	case planFilesMsg:
+		m.filesListed(msg)
+	case strangersMsg:
+		m.strangersListed(msg)
+	case actionMsg:
+		return m.followed(msg)
+	case logMsg:
+		return m.logged(msg)
+	case retriedMsg:
+		return m.retried(msg.err)
+	case failuresMsg:
+		m.failuresListed(msg)
+	case describedMsg:
+		m.described(msg)
+	}
+	return nil
 }
 
 // View draws the screen from memory. While the terminal is slow to take what
@@ -135,14 +147,19 @@ func (m *model) take(in input) []effect {
 		if nb.have {
 			p.events.add(n)
 		}
+		if n.Action != nil {
+			name := n.Name
+			if len(in.snap.Nodes) < 2 {
+				name = ""
+			}
+			m.actions[name] = n.Action.ID
+		}
 	}
-	b := newBoard(in, m.ui.now, m.ui.tab)
-	if a := b.node.Action; a != nil {
-		m.action = a.ID
-	}
+	m.ui.reselectNode(in)
+	m.ui.recall(in.snap)
+	b := newBoard(in, m.ui.now, m.node())
 	b.arrange(&m.ui)
 	m.ui.reselect(b.rows)
-	m.ui.reselectNode(in, b)
 	var fx []effect
 	for _, v := range m.ui.views {
 		if w, ok := v.(watcher); ok {
@@ -178,9 +195,9 @@ type watcher interface {
 
 // board is what the panes show now.
 func (m *model) board() board {
-	b := newBoard(m.in, m.ui.now, m.ui.tab)
+	b := newBoard(m.in, m.ui.now, m.node())
 	if !m.ui.frozen.since.IsZero() {
-		b = newBoard(m.ui.frozen.in, m.ui.frozen.since, m.ui.tab)
+		b = newBoard(m.ui.frozen.in, m.ui.frozen.since, m.node())
 	}
 	b.arrange(&m.ui)
 	return b
@@ -188,16 +205,26 @@ func (m *model) board() board {
 
 // farewell says what goes on without the console.
 func (m *model) farewell() string {
-	a := newBoard(m.in, m.ui.now, m.ui.tab).node.Action
-	if a == nil || a.EndedAt != nil {
-		return ""
+	out := ""
+	for _, n := range m.in.snap.Nodes {
+		if a := n.Action; a != nil && a.EndedAt == nil {
+			where := ""
+			if len(m.in.snap.Nodes) > 1 {
+				where = " of " + n.Name
+			}
+			out += clean(string(a.Verb)+" "+a.Target+" ("+a.ID+") goes on in the agent"+where) + "\n"
+		}
 	}
-	return clean(string(a.Verb)+" "+a.Target+" ("+a.ID+") goes on in the agent") + "\n"
+	return out
 }
 
 // linked says why nothing can be asked of the agent now; "" if it can.
 func (m *model) linked() string {
-	if s := m.in.link.State; s == pipeline.LinkLive || s == pipeline.LinkSlow {
+	link := m.in.link
+	if len(m.in.snap.Nodes) > 1 {
+		link = newBoard(m.in, m.ui.now, m.node()).link
+	}
+	if s := link.State; s == pipeline.LinkLive || s == pipeline.LinkSlow {
 		return ""
 	}
 	return "no live link to the agent"

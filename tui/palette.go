@@ -135,7 +135,7 @@ func verbCommand(v pipeline.Verb, targets func(board) []string) command {
 			m.ui.say(warn, string(v)+": not in this version")
 			return nil
 		}
-		if why := m.unlocked(); why != "" {
+		if why := m.acting(); why != "" {
 			m.ui.say(warn, why)
 			return nil
 		}

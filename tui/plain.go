@@ -16,28 +16,42 @@ const summaryEvery = time.Minute
 // Plain writes what changes as lines of text, one a change, and a summary once
 // a minute, until ctx ends: for screen readers and logs. It controls no screen
 // and reads no key. It fails only if out cannot be written to.
-func Plain(ctx context.Context, src Source, out io.Writer, now func() time.Time) error {
-	p := &plainLog{out: out, seen: map[string]string{}, events: &eventRing{}}
+func Plain(ctx context.Context, nodes []Node, out io.Writer, now func() time.Time) error {
+	logs := make([]*plainLog, len(nodes))
+	for i, n := range nodes {
+		logs[i] = newPlainLog(out)
+		if len(nodes) > 1 {
+			logs[i].node = clean(n.Name) + ": "
+		}
+	}
+	changed := changes(ctx, nodes, func(f func()) { f() })
 	tick := time.NewTicker(pollMost)
 	defer tick.Stop()
 	for {
-		snap, link, ok, retryIn := src.Current()
-		p.look(newBoard(input{snap: snap, link: link, ok: ok, retryIn: retryIn}, now(), ""))
-		if p.err != nil {
-			return p.err
+		in := lookAt(nodes, now())
+		for i, p := range logs {
+			p.look(newBoard(in, now(), nodes[i].Name))
+			if p.err != nil {
+				return p.err
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-src.Changed():
+		case <-changed():
 		case <-tick.C:
 		}
 	}
 }
 
+func newPlainLog(out io.Writer) *plainLog {
+	return &plainLog{out: out, seen: map[string]string{}, events: &eventRing{}}
+}
+
 // plainLog remembers what it has said.
 type plainLog struct {
 	out     io.Writer
+	node    string            // begins each line, where there are several
 	seen    map[string]string // by subject: the last words
 	events  *eventRing
 	said    int64 // sequence number of the newest event that was said
@@ -48,7 +62,7 @@ type plainLog struct {
 
 func (p *plainLog) say(b board, format string, args ...any) {
 	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.out, b.now.UTC().Format(time.TimeOnly)+"Z "+clean(fmt.Sprintf(format, args...)))
+		_, p.err = fmt.Fprintln(p.out, b.now.UTC().Format(time.TimeOnly)+"Z "+p.node+clean(fmt.Sprintf(format, args...)))
 	}
 }
 

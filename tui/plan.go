@@ -53,11 +53,15 @@ const (
 func (v *planView) scope() scope { return inPlan }
 
 // planned takes the agent's answer to a plan request.
-func (m *model) planned(msg planMsg) []effect {
-	if v, ok := m.ui.top().(*planView); ok && v.renewing && v.effect.same(msg.effect) {
+func (m *model) planned(node string, msg planMsg) []effect {
+	if v, ok := m.ui.top().(*planView); ok && v.renewing && v.effect.same(msg.effect) && node == m.node() {
 		return v.renew(m, msg)
 	}
 	m.ui.note = note{}
+	if !m.visit(node) {
+		m.ui.say(warn, fmt.Sprintf("nothing was done: the plan to %s on %s came while another node was looked at", msg.effect.intent.Verb, node))
+		return nil
+	}
 	if msg.err != nil {
 		m.ui.open(&noticeView{title: "cannot plan " + string(msg.effect.intent.Verb) + " " + msg.effect.intent.Target, err: msg.err})
 		return nil
@@ -125,10 +129,10 @@ func (v *planView) renew(m *model, msg planMsg) []effect {
 }
 
 func (m *model) origin() string {
-	if m.from == nil {
-		return ""
+	if n := m.do.node(m.node()); n.From != nil {
+		return n.From()
 	}
-	return m.from()
+	return ""
 }
 
 // sameHarm says whether two versions of a plan do the same harm by the same
@@ -313,6 +317,14 @@ func (v *noticeView) draw(_ board, _ *ui, sz size) []line {
 		}
 	}
 	return append([]line{rowOf(ident, left(" "+clean(v.title), sz.w)), nil}, window(out, &v.top, sz.h-2)...)
+}
+
+// problemOf is problemText, "" where there is no error.
+func problemOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return problemText(err)
 }
 
 // problemText is an error in one line, with its hint.

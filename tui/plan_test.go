@@ -111,7 +111,7 @@ func TestPlanIsRenewed(t *testing.T) {
 	e := fx[0].(planEffect)
 	p := examplePlan(e.intent, d.now)
 	p.Confirm, p.Loss.LostFiles = new("1311 dflash-qwen36-27b"), 1311
-	d.m.planned(planMsg{effect: e, plan: p})
+	d.m.planned("", planMsg{effect: e, plan: p})
 	d.shows("1,311").shows("> _").shows("the plan changed")
 	d.text("1204 dflash-qwen36-27b").press("enter")
 	if d.applied() != 0 {
@@ -122,13 +122,13 @@ func TestPlanIsRenewed(t *testing.T) {
 func TestErrorsOfTheAgentAreShown(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, healthy(4)).press("!", "S")
-	d.m.planned(planMsg{effect: d.last().(planEffect), err: pipeline.Problemf(pipeline.ProblemRefused, "wait for a-13", "cannot plan stop: the lease is held by \"bob\"")})
+	d.m.planned("", planMsg{effect: d.last().(planEffect), err: pipeline.Problemf(pipeline.ProblemRefused, "wait for a-13", "cannot plan stop: the lease is held by \"bob\"")})
 	d.shows(`the lease is held by "bob"`).shows("hint: wait for a-13")
 	d = newDesk(t, healthy(4))
-	d.m.applied(appliedMsg{err: errors.New("connection reset")})
+	d.m.applied("", appliedMsg{err: errors.New("connection reset")})
 	d.shows("not known whether it began").shows("connection reset")
 	d = newDesk(t, healthy(4))
-	d.m.applied(appliedMsg{err: pipeline.Problemf(pipeline.ProblemRefused, "", "cannot stop")})
+	d.m.applied("", appliedMsg{err: pipeline.Problemf(pipeline.ProblemRefused, "", "cannot stop")})
 	d.shows("refused: nothing was done")
 }
 
@@ -137,7 +137,7 @@ func TestActionIsFollowedToItsEnd(t *testing.T) {
 	d := newDesk(t, healthy(4))
 	running := exampleAction("a-14", t0())
 	running.EndedAt, running.Result = nil, pipeline.Running
-	fx := d.m.applied(appliedMsg{action: running})
+	fx := d.m.applied("", appliedMsg{action: running})
 	if !reflect.DeepEqual(fx, []effect{followEffect{action: "a-14"}}) {
 		t.Fatalf("a started action asks for %v", fx)
 	}
@@ -184,7 +184,7 @@ func pivotPlan(now time.Time) pipeline.Plan {
 
 // ask opens the view of a plan, drawn once.
 func (d *desk) show(p pipeline.Plan) *desk {
-	d.m.planned(planMsg{effect: planEffect{intent: pipeline.Intent{Verb: p.Action, Target: p.Target, Leave: p.Intent.Leave}}, plan: p})
+	d.m.planned("", planMsg{effect: planEffect{intent: pipeline.Intent{Verb: p.Action, Target: p.Target, Leave: p.Intent.Leave}}, plan: p})
 	d.screen()
 	return d
 }
@@ -299,7 +299,7 @@ func TestNoFieldUntilTheLossIsKnown(t *testing.T) {
 	if len(fx) != 1 {
 		t.Fatalf("an unfinished check asks for %v", fx)
 	}
-	d.m.planned(planMsg{effect: fx[0].(planEffect), plan: worstPlan(d.now)})
+	d.m.planned("", planMsg{effect: fx[0].(planEffect), plan: worstPlan(d.now)})
 	d.screen()
 	d.text("9").shows("> _").shows("first half second").wait(graceTime).text("9").shows("> 9_")
 }
@@ -312,7 +312,7 @@ func TestCheckedPlanThatAsksNothing(t *testing.T) {
 	p.Action = pipeline.VerbStart
 	d := newDesk(t, healthy(4)).show(p).wait(time.Second)
 	e := d.m.take(d.m.in)[0].(planEffect)
-	fx := d.m.planned(planMsg{effect: e, plan: examplePlan(e.intent, d.now)})
+	fx := d.m.planned("", planMsg{effect: e, plan: examplePlan(e.intent, d.now)})
 	if len(fx) != 1 || d.m.ui.top() != nil {
 		t.Errorf("a checked start asks for %v", fx)
 	}
@@ -331,7 +331,7 @@ func TestPlanIsRenewedWhileItIsRead(t *testing.T) {
 	e := fx[0].(planEffect)
 	p := pivotPlan(d.now)
 	p.ID, p.Loss.Proven = "p-2", 104
-	d.m.planned(planMsg{effect: e, plan: p})
+	d.m.planned("", planMsg{effect: e, plan: p})
 	d.text("1204 tr").wait(renewEvery)
 	if fx := d.m.take(d.m.in); len(fx) != 0 {
 		t.Fatalf("typing is disturbed by %v", fx)
@@ -341,7 +341,7 @@ func TestPlanIsRenewedWhileItIsRead(t *testing.T) {
 		t.Fatalf("before its end the plan asks for %v", fx)
 	}
 	p.ID = "p-3"
-	d.m.planned(planMsg{effect: e, plan: p})
+	d.m.planned("", planMsg{effect: e, plan: p})
 	d.shows("> 1204 tr_").text("ain").press("enter")
 	if a, ok := d.last().(applyEffect); !ok || a.req.Plan != "p-3" {
 		t.Errorf("applied %v", d.last())
@@ -362,7 +362,7 @@ func TestSaferBecomesThePlan(t *testing.T) {
 	a := d.last().(applyEffect)
 	done := exampleAction("a-20", d.now)
 	done.Verb = pipeline.VerbSettle
-	d.m.applied(appliedMsg{effect: a, action: done})
+	d.m.applied("", appliedMsg{effect: a, action: done})
 	d.shows("Enter: the plan to wipe extract/hidden_states").press("enter")
 	if e, ok := d.last().(planEffect); !ok || !e.intent.Same(wipe) {
 		t.Errorf("then asked for %+v", d.last())
@@ -414,7 +414,7 @@ func TestNoAccidentConfirms(t *testing.T) {
 			for ; answered < len(d.fx); answered++ {
 				switch e := d.fx[answered].(type) {
 				case planEffect:
-					d.fx = append(d.fx, d.m.planned(planMsg{effect: e, plan: examplePlan(e.intent, d.now)})...)
+					d.fx = append(d.fx, d.m.planned("", planMsg{effect: e, plan: examplePlan(e.intent, d.now)})...)
 				case applyEffect:
 					if e.req.Confirm != "" {
 						rt.Fatalf("confirmed with %q", e.req.Confirm)

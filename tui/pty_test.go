@@ -53,7 +53,7 @@ func runChild(name string) int {
 		// As a library or a child process would, behind the console's back.
 		time.AfterFunc(300*time.Millisecond, func() { _, _ = os.Stderr.WriteString("noise on stderr\n") })
 	}
-	err := Run(context.Background(), Options{Source: src, Deck: demoDeck(), Now: time.Now, By: "test@here"})
+	err := Run(context.Background(), Options{Nodes: nodesOf(src, demoDeck()), Now: time.Now, By: "test@here"})
 	var crash *CrashError
 	switch {
 	case errors.As(err, &crash):

@@ -23,17 +23,17 @@ func render(in input, u *ui, sz size) string {
 	if !u.frozen.since.IsZero() {
 		in, now = u.frozen.in, u.frozen.since
 	}
-	b := newBoard(in, now, u.tab)
+	b := newBoard(in, now, u.node(in.snap))
 	b.arrange(u)
 	if sz.w < floorW || sz.h < floorH {
-		return paint([]line{statusLine(b, sz.w)}, sz, u.shown())
+		return paint([]line{tiny(in, b, u, sz.w)}, sz, u.shown())
 	}
 	body := size{sz.w, sz.h - 1}
 	var lines []line
 	if v := u.top(); v != nil {
 		lines = v.draw(b, u, body)
 	} else if u.inFleet(in.snap) {
-		lines = drawFleet(boards(in, b), u, body)
+		lines = drawFleet(in, boards(in, now), u, body)
 	} else {
 		lines = drawBoard(b, u, body)
 	}
@@ -46,7 +46,18 @@ func render(in input, u *ui, sz size) string {
 	return paint(append(lines, footer(u, sz.w)), sz, u.shown())
 }
 
-// statusLine is all that a screen below the floor shows.
+// tiny is all that a screen below the floor shows.
+func tiny(in input, b board, u *ui, w int) line {
+	switch {
+	case !u.inFleet(in.snap):
+		return statusLine(b, w)
+	case w < 4:
+		return rowOf(plain, worstMark(board{snap: in.snap, have: true}))
+	}
+	return fleetHeader(in, boards(in, b.now), u, w)
+}
+
+// statusLine is one node in a line.
 func statusLine(b board, w int) line {
 	if w < 4 {
 		return rowOf(plain, worstMark(b))
@@ -70,7 +81,7 @@ func statusLine(b board, w int) line {
 // worstMark is all that fits on almost no screen.
 func worstMark(b board) string {
 	switch {
-	case !b.have || b.stale:
+	case !b.have || b.stale || b.snap.Health == pipeline.Stale:
 		return doubtful.mark()
 	case b.snap.Health == pipeline.Failed:
 		return broken.mark()
@@ -103,7 +114,7 @@ func drawBoard(b board, u *ui, sz size) []line {
 func (b board) above(u *ui, w int) []line {
 	out := alarms(b, w)
 	if len(b.snap.Nodes) > 1 {
-		out = append([]line{tabs(boards(input{snap: b.snap, ok: b.have}, b), u, w)}, out...)
+		out = append([]line{tabs(boards(b.in, b.now), u, w)}, out...)
 	}
 	return out
 }

@@ -15,19 +15,15 @@ import (
 	"github.com/charmbracelet/colorprofile"
 	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/term"
-
-	"pipedeck/pipeline"
 )
 
 // Options are what a console needs. Zero values are usable where it says so.
 type Options struct {
-	Source  Source
-	Deck    pipeline.Deck
+	Nodes   []Node // those of the deck, in the spec's order
 	Now     func() time.Time
 	In, Out *os.File                 // nil: standard input and output
 	Environ func(name string) string // nil: the process's environment
 	By      string                   // user@host of the operator, for the journal
-	From    func() string            // how the node is reached, for the journal; may be nil
 
 	Color    string // auto (also empty), always, 16, 256 or never
 	Sync     string // synchronised output: auto (also empty), on or off
@@ -64,9 +60,9 @@ func Run(ctx context.Context, o Options) error {
 	defer kill()
 	s := &session{stop: stop, kill: kill}
 	s.out = newOutput(o.Out, s.guard, s.drained)
-	m := newModel(doer{ctx: ctx, source: o.Source, deck: o.Deck, out: s}, o.Now,
+	m := newModel(doer{ctx: ctx, nodes: o.Nodes, changed: changes(ctx, o.Nodes, s.guard), out: s, now: o.Now}, o.Now,
 		ui{theme: o.Theme, ascii: o.ASCII, lock: lock{on: o.ReadOnly, pinned: o.ReadOnly}, keymap: o.Keys})
-	m.by, m.from, m.behind = o.By, o.From, s.out.behind
+	m.by, m.behind = o.By, s.out.behind
 	s.held = func() bool { return m.held.Swap(false) }
 	told := divertStderr()
 	defer told.restore()

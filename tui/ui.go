@@ -12,6 +12,17 @@ type input struct {
 	link    pipeline.Link
 	ok      bool
 	retryIn time.Duration
+	each    map[string]contact // of several nodes: by name
+}
+
+// contact is what is known of the link to one of several nodes, and how that
+// node is by its own account.
+type contact struct {
+	ok      bool // a snapshot of it has arrived
+	retryIn time.Duration
+	at      time.Time
+	health  pipeline.Health
+	reasons []string
 }
 
 // paneID names a pane of the board; it is also its number on the keyboard.

@@ -290,7 +290,7 @@ func TestPlainSaysEachChangeOnce(t *testing.T) {
 	t.Parallel()
 	src := newFakeSource(healthy(4).in)
 	var out strings.Builder
-	p := &plainLog{out: &out, seen: map[string]string{}, events: &eventRing{}}
+	p := newPlainLog(&out)
 	p.look(newBoard(src.in, t0(), ""))
 	first := out.String()
 	for _, want := range []string{"link: live\n", "dflash-qwen36-27b @ train1: RUNNING\n", "extract/0: RUN\n", "stage extract: running\n", "summary: extract running verified in S3 411,602 / 914,000"} {

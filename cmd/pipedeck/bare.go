@@ -32,7 +32,7 @@ type bareDeck struct {
 
 // bare is the deck of a node without an agent, nil where there is one or where
 // one may be installed.
-func (a *app) bare(ctx context.Context) (*bareDeck, error) {
+func (a *app) bare(ctx context.Context) (pipeline.Deck, error) {
 	if !a.flag.noDeploy {
 		return nil, nil
 	}
@@ -44,6 +44,11 @@ func (a *app) bare(ctx context.Context) (*bareDeck, error) {
 	if err != nil {
 		return nil, err
 	}
+	return f.bare(ctx)
+}
+
+// bare is the deck of this node without an agent, nil where there is one.
+func (f *far) bare(ctx context.Context) (pipeline.Deck, error) {
 	c, err := f.dial(ctx)
 	switch {
 	case err == nil:
@@ -52,7 +57,9 @@ func (a *app) bare(ctx context.Context) (*bareDeck, error) {
 	case !errors.Is(err, client.ErrNoAgent):
 		return nil, err
 	}
-	d := &bareDeck{f: f, noAgent: noAgent{node: s.node.Name}}
+	d := &bareDeck{f: f, noAgent: noAgent{
+		node: f.s.node.Name, why: "no agent runs there, and none may be installed", hint: "start pipedeck without --no-deploy",
+	}}
 	d.smi = gpu.NewSMIOver(d.nvidiaSMI, time.Now)
 	return d, nil
 }
@@ -150,13 +157,15 @@ func parseDF(text string) (total, used, free *int64) {
 	return &n[0], &n[1], &n[2]
 }
 
-// noAgent refuses all that needs an agent.
-type noAgent struct{ node string }
+// noAgent refuses all that needs an agent, saying why there is none.
+type noAgent struct{ node, why, hint string }
 
 func (n noAgent) err() error {
-	return pipeline.Problemf(pipeline.ProblemRefused, "start pipedeck without --no-deploy",
-		"cannot do that on %q: no agent runs there, and none may be installed", n.node)
+	return pipeline.Problemf(pipeline.ProblemRefused, n.hint, "cannot do that on %q: %s", n.node, n.why)
 }
+
+// Snapshot implements pipeline.Deck.
+func (n noAgent) Snapshot(context.Context) (s pipeline.Snapshot, err error) { return s, n.err() }
 
 // Plan implements pipeline.Deck.
 func (n noAgent) Plan(context.Context, pipeline.Intent) (p pipeline.Plan, err error) {

@@ -97,10 +97,19 @@ func (a *app) withDeck(ctx context.Context, f func(specFile, *client.Client) err
 		return err
 	}
 	defer c.Close()
-	if hello, err := c.Hello(ctx); err == nil && hello.SpecHash != s.Hash {
-		a.say("note: the agent runs another version of this spec (%s); the next start takes this one, once no worker is alive", filepath.Join(s.StateDir, specCopy))
-	}
+	a.sayOtherSpec(ctx, s, c)
 	return f(s, c)
+}
+
+// sayOtherSpec tells that an agent runs another spec than this invocation's.
+func (a *app) sayOtherSpec(ctx context.Context, s specFile, c *client.Client) {
+	if hello, err := c.Hello(ctx); err == nil && hello.SpecHash != s.Hash {
+		who := "the agent"
+		if len(s.Nodes) > 1 {
+			who += " of " + s.node.Name
+		}
+		a.say("note: %s runs another version of this spec (%s); the next start takes this one, once no worker is alive", who, filepath.Join(s.StateDir, specCopy))
+	}
 }
 
 // toAct runs f with the deck's agent. What starts workers starts them by this

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"pipedeck/pipeline"
-	"pipedeck/remote/client"
 	"pipedeck/tui"
 )
 
@@ -38,46 +37,35 @@ func (a *app) console(ctx context.Context) error {
 	if !a.view.plain && (!isTerminal(a.in) || !isTerminal(a.out)) {
 		return a.snapshot(ctx, "")
 	}
-	if d, err := a.bare(ctx); d != nil || err != nil {
-		if err != nil {
-			return err
-		}
-		d.f.alone()
-		return a.openConsole(ctx, d, keys, func(context.Context) (pipeline.Deck, error) { return d, nil })
-	}
-	return a.withDeck(ctx, func(s specFile, c *client.Client) error {
-		// Only a command starts an agent: one that was stopped on purpose must not
-		// come back by itself, with the spec and the credentials of this console.
-		r, err := a.reach(s)
-		if err != nil {
-			return err
-		}
-		r.alone()
-		var first pipeline.Deck = c
-		if f, ok := r.(*far); ok {
-			go f.fwd.keep(ctx, c)
-			first = &syncingDeck{Client: c, f: f}
-		}
-		err = a.openConsole(ctx, first, keys, func(ctx context.Context) (pipeline.Deck, error) { return r.dial(ctx) })
-		if errors.Is(err, tui.ErrDumbTerminal) {
-			return a.snapshot(ctx, "")
-		}
+	specs, err := a.chosen()
+	if err != nil {
 		return err
-	})
-}
-
-// openConsole runs the console on a deck. A lost link is dialled again for
-// ever; closing the console stops nothing.
-func (a *app) openConsole(ctx context.Context, first pipeline.Deck, keys tui.KeyMap, dial func(context.Context) (pipeline.Deck, error)) error {
-	w := client.NewWatcher(dial, consoleEvery, wallClock{})
+	}
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
-	go w.Run(watch)
+	views, err := a.openNodes(watch, specs)
+	if err != nil {
+		return err
+	}
+	nodes := make([]tui.Node, len(views))
+	for i, n := range views {
+		nodes[i] = n.view()
+	}
+	err = a.openConsole(ctx, keys, nodes)
+	if errors.Is(err, tui.ErrDumbTerminal) {
+		return a.snapshot(ctx, "")
+	}
+	return err
+}
+
+// openConsole runs the console on the nodes of a deck. A lost link is dialled
+// again for ever; closing the console stops nothing.
+func (a *app) openConsole(ctx context.Context, keys tui.KeyMap, nodes []tui.Node) error {
 	if a.view.plain {
-		return tui.Plain(ctx, w, a.out, time.Now)
+		return tui.Plain(ctx, nodes, a.out, time.Now)
 	}
 	return tui.Run(ctx, tui.Options{
-		Source: w, Deck: first, In: inFile(a.in), Out: outFile(a.out), Now: time.Now, Environ: a.env, By: operator(), From: a.origin,
+		Nodes: nodes, In: inFile(a.in), Out: outFile(a.out), Now: time.Now, Environ: a.env, By: operator(),
 		Color: a.view.color, Sync: a.view.sync, Theme: tui.Theme(a.view.theme), ASCII: a.view.ascii, ReadOnly: a.view.readOnly, Keys: keys,
 	})
 }

@@ -194,7 +194,11 @@ func (d *demo) run(ctx context.Context, headless bool, keys tui.KeyMap) error {
 		}
 		return d.account(ctx)
 	}
-	err := d.a.openConsole(ctx, d.client, keys, func(ctx context.Context) (pipeline.Deck, error) { return d.a.connect(ctx, d.spec) })
+	w := client.NewWatcher(func(ctx context.Context) (pipeline.Deck, error) { return d.a.connect(ctx, d.spec) }, consoleEvery, wallClock{})
+	watch, stop := context.WithCancel(ctx)
+	defer stop()
+	go w.Run(watch)
+	err := d.a.openConsole(ctx, keys, []tui.Node{{Name: d.spec.node.Name, Source: w, Deck: func() pipeline.Deck { return d.client }}})
 	return errors.Join(err, d.lost(ctx))
 }
 

@@ -31,6 +31,7 @@ func TestE2ESSH(t *testing.T) {
 	t.Run("link", func(t *testing.T) { testLinkDown(t, bin) })
 	t.Run("credentials that end", func(t *testing.T) { testCredentialsEnd(t, bin) })
 	t.Run("beside logs", func(t *testing.T) { testBesideLogs(t, bin) })
+	t.Run("fleet console", func(t *testing.T) { testFleetConsole(t, bin) })
 	t.Run("sync", func(t *testing.T) { testSync(t, bin) })
 	t.Run("matrix", func(t *testing.T) { testMatrix(t, bin) })
 }

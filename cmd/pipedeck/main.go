@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -40,8 +41,10 @@ type app struct {
 	parsed bool
 	nodes  farNodes // reached over SSH
 	said   sync.Mutex
-	asking sync.Mutex // one question on the terminal at a time
-	owners sync.Map   // *client.Client to the *far that it talks to
+	asking sync.Mutex   // one question on the terminal at a time
+	owners sync.Map     // *client.Client to the *far that it talks to
+	shut   atomic.Bool  // the console has the terminal: nobody can be asked
+	words  atomic.Int64 // how often something was said
 }
 
 // globalFlags hold for every command.
@@ -132,6 +135,7 @@ func exitCode(k pipeline.ProblemKind) int {
 // say writes one message to stderr: stdout carries results only. Text from
 // nodes is cleaned, line by line.
 func (a *app) say(format string, args ...any) {
+	a.words.Add(1)
 	a.said.Lock() // several nodes may have something to say
 	defer a.said.Unlock()
 	for line := range strings.Lines(fmt.Sprintf(format, args...)) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 
 	"github.com/charmbracelet/x/term"
 )
@@ -13,14 +12,25 @@ import (
 type terminalPrompt struct {
 	in  io.Reader
 	out io.Writer
-	one *sync.Mutex // of the terminal: several nodes may ask
+	a   *app // has the terminal's lock: several nodes may ask
+}
+
+var errShut = errors.New("the console has the terminal: leave it and open it again to be asked")
+
+// begin waits for the terminal and shows a question.
+func (p terminalPrompt) begin(question string) error {
+	p.a.asking.Lock()
+	if p.a.shut.Load() {
+		return errShut
+	}
+	_, err := fmt.Fprint(p.out, question)
+	return err
 }
 
 // Ask implements ssh.Prompt.
 func (p terminalPrompt) Ask(question string) (string, error) {
-	p.one.Lock()
-	defer p.one.Unlock()
-	if _, err := fmt.Fprint(p.out, question); err != nil {
+	defer p.a.asking.Unlock()
+	if err := p.begin(question); err != nil {
 		return "", err
 	}
 	return readLine(p.in)
@@ -32,9 +42,8 @@ func (p terminalPrompt) Secret(question string) (string, error) {
 	if f == nil {
 		return "", errors.New("no terminal")
 	}
-	p.one.Lock()
-	defer p.one.Unlock()
-	if _, err := fmt.Fprint(p.out, question); err != nil {
+	defer p.a.asking.Unlock()
+	if err := p.begin(question); err != nil {
 		return "", err
 	}
 	secret, err := term.ReadPassword(f.Fd())

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"pipedeck/pipeline"
@@ -26,6 +27,7 @@ type far struct {
 	s    specFile
 	node *ssh.Node
 	fwd  *forwarder
+	last atomic.Pointer[string] // what was said last of this node
 }
 
 // farNodes are the nodes over SSH of one invocation.
@@ -59,7 +61,7 @@ func (a *app) overSSH(s specFile) (*far, error) {
 	}
 	opts := ssh.Options{Target: target, Accept: a.accept(s), Say: f.say}
 	if isTerminal(a.in) && isTerminal(a.err) {
-		opts.Prompt = terminalPrompt{in: a.in, out: a.err, one: &a.asking}
+		opts.Prompt = terminalPrompt{in: a.in, out: a.err, a: a}
 	}
 	f.node = ssh.NewNode(opts, s.StateDir)
 	if a.nodes.known == nil {
@@ -72,6 +74,7 @@ func (a *app) overSSH(s specFile) (*far, error) {
 // say is app.say with the node's name, where there are several.
 func (f *far) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
+	f.last.Store(&text)
 	if len(f.s.Nodes) > 1 {
 		text = f.s.node.Name + ": " + text
 	}

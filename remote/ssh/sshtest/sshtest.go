@@ -61,6 +61,7 @@ type Server struct {
 
 	Keys map[string]xssh.Signer // of the host, by type
 	cmd  *exec.Cmd
+	args []string // that it was started with
 	log  string
 }
 
@@ -208,7 +209,7 @@ func (s *Server) run(t testing.TB, args []string) error {
 		conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
 		if err == nil {
 			_ = conn.Close()
-			s.cmd = cmd
+			s.cmd, s.args = cmd, args
 			t.Cleanup(func() {
 				s.KillSessions()
 				_ = cmd.Process.Kill()
@@ -320,6 +321,21 @@ func (s *Server) Signal(sig syscall.Signal) {
 		if !fresh {
 			return
 		}
+	}
+}
+
+// Kill ends the server and its connections, as a node does whose power is cut.
+func (s *Server) Kill() {
+	s.Signal(syscall.SIGSTOP) // nobody new; its connections are known by who their parent is
+	s.KillSessions()
+	_ = syscall.Kill(s.PID(), syscall.SIGKILL) // gone is as good
+}
+
+// Again starts a killed server anew, on the same port.
+func (s *Server) Again(t testing.TB) {
+	t.Helper()
+	if err := s.run(t, s.args); err != nil {
+		t.Fatal(err)
 	}
 }
 
