@@ -216,7 +216,7 @@ func (d *decision) world(t target) int {
 	set := d.gpuSet()
 	for _, g := range d.node.GPUs {
 		if g.State == GPUOK && (set.All || slices.Contains(set.Indexes, g.Index) || slices.Contains(set.UUIDs, g.UUID)) {
-			n++
+			n += len(g.Slots())
 		}
 	}
 	return n * t.st.Workers.PerGPU

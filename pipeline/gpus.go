@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -26,18 +27,32 @@ func (w *World) foldGPUs(r GPUReading) {
 	w.gpus.reading, w.gpus.any = r, true
 }
 
-// tellGPU tells of a GPU that is lost or back.
+// tellGPU tells of a GPU that is lost or back, and of its error events.
 func (w *World) tellGPU(g GPUSnapshot, at time.Time) {
 	before, known := w.gpus.states[g.UUID]
 	if !known && len(w.gpus.states) >= maxGPUs {
 		return
 	}
 	w.gpus.states[g.UUID] = g.State
+	w.tellXIDs(g, at)
 	switch {
 	case g.State == GPULost && before != GPULost:
 		w.note(at, Error, "gpu", "GPU %d is lost: %s", g.Index, orElse(g.StateReason, unreached))
 	case before == GPULost && g.State == GPUOK:
 		w.note(at, Info, "gpu", "GPU %d is back", g.Index)
+	}
+}
+
+// tellXIDs tells of error events once; the list begins anew with its source.
+func (w *World) tellXIDs(g GPUSnapshot, at time.Time) {
+	if g.More == nil {
+		return
+	}
+	for _, x := range slices.Backward(g.More.XIDs) {
+		if x.At.After(w.gpus.xids[g.UUID]) {
+			w.gpus.xids[g.UUID] = x.At
+			w.note(at, Warn, "gpu", "GPU %d: error event XID %d of the driver", g.Index, x.Code)
+		}
 	}
 }
 

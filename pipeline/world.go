@@ -129,7 +129,8 @@ type storeWorld struct {
 type gpuWorld struct {
 	reading GPUReading
 	any     bool
-	states  map[string]GPUState // last told, by UUID
+	states  map[string]GPUState  // last told, by UUID
+	xids    map[string]time.Time // when the newest error event that was told came, by UUID
 }
 
 // diskWorld is one filesystem and the trend of its free space.
@@ -144,7 +145,7 @@ func NewWorld(sp *spec.Spec, node string, agent AgentInfo) *World {
 	w := &World{sp: sp, node: node, agent: agent}
 	// Later agents go on with higher numbers, so that a follower misses nothing.
 	w.events.seq = max(0, agent.StartedAt.UnixMilli())
-	w.gpus.states = map[string]GPUState{}
+	w.gpus.states, w.gpus.xids = map[string]GPUState{}, map[string]time.Time{}
 	for i := range sp.Stages {
 		st := &stageWorld{sp: &sp.Stages[i], workers: map[int]*workerWorld{}}
 		for j := range st.sp.Outputs {

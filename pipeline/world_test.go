@@ -459,6 +459,28 @@ func TestGPUEvents(t *testing.T) {
 	}
 }
 
+// An error event is told once, also while the GPU works on.
+func TestXIDEvents(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	g := GPUSnapshot{Index: 1, UUID: "GPU-b", State: GPUOK, More: &GPUMore{XIDs: []GPUXID{}}}
+	fold := func(t float64, xids ...GPUXID) {
+		g.More = &GPUMore{XIDs: xids}
+		b.w.Fold(GPUReading{At: at(t), Kind: "nvml", GPUs: []GPUSnapshot{g}})
+	}
+	fold(1)
+	first, second := GPUXID{At: at(2), Code: 31}, GPUXID{At: at(3), Code: 79}
+	fold(2, first)
+	fold(3, first)
+	fold(4, second, first)
+	fold(5, second, first)
+	wantEvent(t, b, "GPU 1: error event XID 31 of the driver")
+	wantEvent(t, b, "GPU 1: error event XID 79 of the driver")
+	if got := b.texts(); len(got) != 2 {
+		t.Errorf("told %q", got)
+	}
+}
+
 func TestDiskEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench()

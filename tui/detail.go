@@ -236,6 +236,7 @@ func gpuFields(b board, g pipeline.GPUSnapshot) []line {
 		field("temperature", o(opt(g.TempCelsius, func(v float64) string { return fmt.Sprintf("%.0f C", v) }))),
 		field("power", o(opt(g.PowerWatts, func(v float64) string { return fmt.Sprintf("%.0f W", v) }))),
 	}
+	out = append(out, troubleFields(g)...)
 	if g.Processes == nil {
 		return append(out, field("processes", none))
 	}
@@ -248,6 +249,31 @@ func gpuFields(b board, g pipeline.GPUSnapshot) []line {
 			owner = *p.Worker
 		}
 		out = append(out, field("process", fmt.Sprintf("pid %d  %s  %s", p.PID, o(opt(p.MemBytes, bytesText)), owner)))
+	}
+	return out
+}
+
+// troubleFields are what only NVML tells, where it is worth a line.
+func troubleFields(g pipeline.GPUSnapshot) []line {
+	m := g.More
+	if m == nil {
+		return nil
+	}
+	var out []line
+	if len(m.Throttle) > 0 {
+		out = append(out, field("held down by", strings.Join(m.Throttle, ", ")))
+	}
+	for _, x := range m.XIDs {
+		out = append(out, field("error event", fmt.Sprintf("XID %d at %s", x.Code, utc(x.At)+"Z")))
+	}
+	if n := m.ECCUncorrected; n != nil && *n > 0 {
+		out = append(out, field("ECC errors", strconv.FormatInt(*n, 10)+" that could not be corrected"))
+	}
+	if r := m.RemappedRows; r != nil && (r.Pending || r.Failed) {
+		out = append(out, field("memory rows", "to be replaced at the next reset"))
+	}
+	for _, i := range m.MIG {
+		out = append(out, field("MIG instance", fmt.Sprintf("%d  %s  %s  %s of %s", i.GPUInstance, i.Name, i.UUID, opt(i.MemUsedBytes, bytesText), opt(i.MemTotalBytes, bytesText))))
 	}
 	return out
 }

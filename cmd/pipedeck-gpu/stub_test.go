@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func startHelper(t *testing.T, dir string, args ...string) *helper {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = []string{asHelper + "=1", "LD_LIBRARY_PATH=" + dir}
+	cmd.Env = []string{asHelper + "=1", "LD_LIBRARY_PATH=" + dir, "NVIDIA_STUB_DIR=" + dir}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -178,6 +179,104 @@ func TestAnUpgradedDriver(t *testing.T) {
 	stub(t, dir, "MISMATCH")
 	if a := startHelper(t, dir).ask(time.Minute); a.Code != probe.VersionMismatch || !strings.Contains(a.Error, "upgraded") {
 		t.Errorf("old library over a new driver: %+v", a)
+	}
+}
+
+// steer writes a file that the stub library looks at while it runs.
+func steer(t *testing.T, dir, name, content string) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path+".tmp", []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An error event comes first, then the GPU falls off the bus and comes back;
+// the other one is read all the while.
+func TestALostGPU(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	stub(t, dir, "EVENTS")
+	h := startHelper(t, dir)
+	until := func(what string, ok func(pipeline.GPUSnapshot) bool) pipeline.GPUSnapshot {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			a := h.ask(time.Minute)
+			if g := a.GPUs[0]; g.State != pipeline.GPUOK || *g.MemUsedBytes != 10 || len(g.More.XIDs) != 0 || a.Replace != "" {
+				t.Fatalf("the other GPU: %+v, replace %q", g, a.Replace)
+			}
+			if ok(a.GPUs[1]) {
+				return a.GPUs[1]
+			}
+		}
+		t.Fatalf("never: %s", what)
+		return pipeline.GPUSnapshot{}
+	}
+	until("a well GPU", func(g pipeline.GPUSnapshot) bool { return g.State == pipeline.GPUOK })
+	steer(t, dir, "xid", "79")
+	until("the error event", func(g pipeline.GPUSnapshot) bool { return len(g.More.XIDs) == 1 && g.More.XIDs[0].Code == 79 })
+	steer(t, dir, "lost", "")
+	g := until("a lost GPU", func(g pipeline.GPUSnapshot) bool { return g.State == pipeline.GPULost })
+	if g.UUID != "GPU-bb" || !strings.Contains(*g.StateReason, "; XID 79") || g.MemUsedBytes != nil || g.UtilPercent != nil || g.Processes != nil {
+		t.Errorf("lost GPU = %+v, %q", g, *g.StateReason)
+	}
+	if err := os.Remove(filepath.Join(dir, "lost")); err != nil {
+		t.Fatal(err)
+	}
+	g = until("the GPU again", func(g pipeline.GPUSnapshot) bool { return g.State == pipeline.GPUOK })
+	if *g.MemUsedBytes != 10 || len(g.More.XIDs) != 1 {
+		t.Errorf("after it came back: %+v", g)
+	}
+}
+
+func TestMIGInstances(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	stub(t, dir, "MIG")
+	a := startHelper(t, dir).ask(time.Minute)
+	if m := a.GPUs[1].More.MIG; m != nil {
+		t.Errorf("instances of a whole GPU: %+v", m)
+	}
+	var uuids []string
+	for _, s := range append(a.GPUs[0].Slots(), a.GPUs[1].Slots()...) {
+		uuids = append(uuids, s.UUID)
+	}
+	if strings.Join(uuids, " ") != "MIG-1 MIG-2 GPU-bb" {
+		t.Errorf("places for workers: %q", uuids)
+	}
+	if m := a.GPUs[0].More.MIG[1]; m.GPUInstance != 8 || *m.MemUsedBytes != 10 || *m.MemTotalBytes != 1000 {
+		t.Errorf("instance = %+v", m)
+	}
+}
+
+// Processes are listed with what they hold, for as long as they live.
+func TestWhoHoldsMemory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	stub(t, dir, "PROCESSES")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	holder := exec.CommandContext(ctx, "sleep", "60")
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	steer(t, dir, filepath.Join("GPU-bb", strconv.Itoa(holder.Process.Pid)), "5000000000")
+	h := startHelper(t, dir)
+	a := h.ask(time.Minute)
+	g := a.GPUs[1]
+	if len(a.GPUs[0].Processes) != 0 || *a.GPUs[0].MemUsedBytes != 0 || len(g.Processes) != 1 || *g.MemUsedBytes != 5e9 || g.Processes[0].PID != holder.Process.Pid || *g.Processes[0].MemBytes != 5e9 {
+		t.Fatalf("held: %+v", a.GPUs)
+	}
+	_ = holder.Process.Kill()
+	_ = holder.Wait()
+	if g = h.ask(time.Minute).GPUs[1]; len(g.Processes) != 0 || *g.MemUsedBytes != 0 {
+		t.Errorf("after its end: %+v", g)
 	}
 }
 

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"maps"
+	"strconv"
 	"sync"
 	"time"
 
@@ -100,6 +101,9 @@ func (s *Sampler) Sample() Answer {
 		var g pipeline.GPUSnapshot
 		g, late = s.await(w, got[i], timer.C, late)
 		g.More.XIDs = s.xidsOf(g.UUID)
+		if g.State == pipeline.GPULost && g.StateReason != nil && len(g.More.XIDs) > 0 {
+			g.StateReason = new(*g.StateReason + "; XID " + strconv.FormatUint(g.More.XIDs[0].Code, 10))
+		}
 		a.GPUs = append(a.GPUs, g)
 		a.StuckSeconds = max(a.StuckSeconds, w.outFor(s.now()).Seconds())
 		if g.State == pipeline.GPULost && g.More.Missing["handle"] != "" && s.needsNew(g) {

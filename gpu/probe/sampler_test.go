@@ -189,7 +189,7 @@ func TestAGPUThatComesBack(t *testing.T) {
 	s.NoteXID("GPU-aa", 79)
 	s.Sample()
 	d.code = Lost
-	if g := s.Sample().GPUs[0]; g.State != pipeline.GPULost || g.UUID != "GPU-aa" || len(g.More.XIDs) != 1 || g.More.XIDs[0].Code != 79 {
+	if g := s.Sample().GPUs[0]; g.State != pipeline.GPULost || g.UUID != "GPU-aa" || len(g.More.XIDs) != 1 || g.More.XIDs[0].Code != 79 || !strings.Contains(*g.StateReason, "XID 79") {
 		t.Errorf("lost: %+v", g)
 	}
 	d.code = OK

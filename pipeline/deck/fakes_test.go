@@ -176,7 +176,9 @@ func (m *fakeMover) Coverage(_ context.Context, names []string, _ bool) ([]pipel
 type fakeSensor struct {
 	mu   sync.Mutex
 	now  func() time.Time
-	used []int64 // by index
+	used []int64           // by index
+	more *pipeline.GPUMore // of the first GPU
+	lost map[int]string    // why GPUs are lost, by index
 }
 
 func (s *fakeSensor) GPUs(context.Context) pipeline.GPUReading {
@@ -189,6 +191,12 @@ func (s *fakeSensor) GPUs(context.Context) pipeline.GPUReading {
 			Index: i, UUID: fmt.Sprintf("GPU-%d", i), State: pipeline.GPUOK,
 			MemUsedBytes: &u, MemTotalBytes: &total, Processes: []pipeline.GPUProcess{},
 		})
+		if why := s.lost[i]; why != "" {
+			r.GPUs[i] = pipeline.GPUSnapshot{Index: i, UUID: r.GPUs[i].UUID, State: pipeline.GPULost, StateReason: &why}
+		}
+	}
+	if s.more != nil {
+		r.GPUs[0].More = s.more
 	}
 	return r
 }
