@@ -12,7 +12,7 @@ type StartWatch struct {
 	Stage    *spec.Stage
 	Since    time.Time // of the action
 	Verified int64     // stored files of the stage when the start ended; -1 unknown
-	Done     int64     // samples of the stage then; -1 unknown
+	Written  Written   // by the stage then
 	Store    Check     // of the store probe, whatever it came to
 }
 
@@ -109,18 +109,38 @@ func outputCheck(st StageSnapshot, w StartWatch) Check {
 	if len(w.Stage.Outputs) == 0 {
 		return Check{Name: c.Name, Result: NotApplicable, Observed: "the stage has no outputs"}
 	}
-	for _, x := range st.Workers {
-		if x.LastOutputAt != nil && x.LastOutputAt.After(w.Since) {
-			c.Result, c.Observed = Verified, fmt.Sprintf("%s, %s after the start", x.ID, humanTime(x.LastOutputAt.Sub(w.Since)))
-			return c
-		}
-	}
-	if st.Done != nil && w.Done >= 0 && *st.Done > w.Done {
-		c.Result, c.Observed = Verified, fmt.Sprintf("%d samples since the start", *st.Done-w.Done)
-	} else if st.State == StageDone {
+	now := WrittenBy(st)
+	switch {
+	case !now.Known || !w.Written.Known:
+		c.Observed = "not known: the output directories were not read"
+	case now.Files > w.Written.Files:
+		c.Result, c.Observed = Verified, fmt.Sprintf("%d files since the start", now.Files-w.Written.Files)
+	case now.Bytes > w.Written.Bytes:
+		c.Result, c.Observed = Verified, humanBytes(now.Bytes-w.Written.Bytes)+" since the start"
+	case st.State == StageDone:
 		c.Result, c.Observed = NotApplicable, "the stage is done"
 	}
 	return c
+}
+
+// Written is what a stage has written in this run, on the disk or gone from it.
+// Counters of workers are no measure: they count what is skipped, too.
+type Written struct {
+	Files, Bytes int64 // bytes on the disk only
+	Known        bool
+}
+
+// WrittenBy sums up the outputs of a stage.
+func WrittenBy(st StageSnapshot) Written {
+	w := Written{Known: true}
+	for _, o := range st.Outputs {
+		if o.LocalFiles == nil || o.LocalBytes == nil || o.DeletedLocalFiles == nil {
+			return Written{}
+		}
+		w.Files += *o.LocalFiles + *o.DeletedLocalFiles
+		w.Bytes += *o.LocalBytes
+	}
+	return w
 }
 
 func provenCheck(st StageSnapshot, w StartWatch) Check {

@@ -209,6 +209,7 @@ func (d *decision) onWorkers(plan func(target)) error {
 
 func (d *decision) stop(t target) {
 	if !d.stoppable(t) {
+		d.comesBack(t)
 		return
 	}
 	d.stopStep(t)
@@ -222,12 +223,42 @@ func (d *decision) stop(t target) {
 func (d *decision) stoppable(t target) bool {
 	if t.rank >= 0 {
 		w := t.workers()[0]
-		return w.PID != nil || (w.State != WorkerDone && isActive(t.seen.State))
+		return w.PID != nil || (!w.Stopped && w.State != WorkerDone && isActive(t.seen.State))
 	}
 	if s := t.seen.State; s != "" && s != StageIdle && s != StageStopped && s != StageDone {
 		return true
 	}
 	return slices.ContainsFunc(t.seen.Workers, func(w WorkerSnapshot) bool { return w.PID != nil })
+}
+
+// comesBack blocks a plan to stop what is stopped already where an action is
+// under way that may start workers: "nothing to do" would not stay true.
+func (d *decision) comesBack(t target) {
+	a := d.node.Action
+	if a == nil || a.EndedAt != nil {
+		return
+	}
+	stage, _, _ := strings.Cut(a.Target, "/")
+	switch a.Verb {
+	case VerbPivot:
+	case VerbStart, VerbRestart, VerbAdopt:
+		if stage != t.st.Name {
+			return
+		}
+	default:
+		return
+	}
+	d.block("nothing of %q lives now, but %s of %q by %s is under way (action %s%s); `pipedeck action takeover %s` ends that at its next safe point",
+		t.on(), a.Verb, a.Target, a.By, a.ID, stepUnderWay(a), a.ID)
+}
+
+func stepUnderWay(a *Action) string {
+	for _, s := range a.Steps {
+		if s.EndedAt == nil {
+			return fmt.Sprintf(", at step %d of %d, %s", s.N, len(a.Steps), s.Kind)
+		}
+	}
+	return ""
 }
 
 func (d *decision) stopStep(t target) {

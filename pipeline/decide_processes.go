@@ -17,6 +17,7 @@ const (
 func (d *decision) kill(t target) {
 	if !d.stoppable(t) {
 		d.note("nothing of it is alive")
+		d.comesBack(t)
 		return
 	}
 	d.account(wiping{st: t.st, outputs: outputNames(t.st), keepOutputs: true})
@@ -114,7 +115,7 @@ func (d *decision) undone() error {
 		if len(known) > 0 {
 			hint = "these can: " + strings.Join(known, ", ")
 		}
-		return d.usage(hint, "it has nothing in the trash, or it was purged")
+		return Problemf(ProblemUsage, hint, "cannot undo %q: nothing of it is in the trash; it moved no file, or what it moved is back or was purged", d.in.Target)
 	}
 	t := d.facts.Trashes[i]
 	d.note(fmt.Sprintf("%d files, %s, come back to where they were; nothing is replaced", t.Files, humanBytes(t.Bytes)))

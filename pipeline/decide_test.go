@@ -150,7 +150,7 @@ func TestDecideUsage(t *testing.T) {
 		{"fly", "extract/hidden", `cannot plan "fly extract/hidden": no plan is known for this verb`, "the verbs are start, stop"},
 		{VerbKill, "extract/9", "no rank 9", ""},
 		{VerbPivot, "extract/0", "a pivot goes to a whole stage", ""},
-		{VerbUndo, "a-1", "nothing in the trash", "nothing can be brought back"},
+		{VerbUndo, "a-1", "nothing of it is in the trash", "nothing can be brought back"},
 		{VerbReap, "", "no process is named", ""},
 		{"", "", `cannot plan ""`, ""},
 	} {
@@ -216,4 +216,52 @@ func TestDecideIsDeterministic(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A stop of what is stopped says so without asking, unless it would come back:
+// then it says by whom.
+func TestStopOfWhatIsStopped(t *testing.T) {
+	t.Parallel()
+	sp := newBench().w.sp
+	oneStopped := func(b *bench) {
+		runningWorld(b)
+		b.edit(50, 1, func(w *WorkerWant) { w.Stopping, w.StopSentAt = true, at(49) })
+		b.change(50, 1, func(l *LaunchSeen) { l.State, l.PID = ProcExited, 0; l.Exit = &Exit{Code: new(143), At: at(50)} })
+	}
+	withOrphan := func(b *bench) {
+		oneStopped(b)
+		b.change(50, 1, func(l *LaunchSeen) { l.Stragglers = 1 })
+	}
+	under := func(verb Verb, target string) *Action {
+		return &Action{ID: "a-9", Verb: verb, Target: target, By: "ann", Steps: []StepResult{{N: 1, Kind: StepStopWorkers, EndedAt: new(at(1))}, {N: 2, Kind: StepSettle}}}
+	}
+	for name, c := range map[string]struct {
+		world   func(*bench)
+		action  *Action
+		target  string
+		steps   int
+		blocked string
+	}{
+		"a worker":                    {oneStopped, nil, "extract/1", 0, ""},
+		"a worker with an orphan":     {withOrphan, nil, "extract/1", 1, ""},
+		"a stage":                     {stoppedWorld, nil, "extract", 0, ""},
+		"a stage under a pivot":       {stoppedWorld, under(VerbPivot, "train"), "extract", 0, "pivot of \"train\" by ann is under way (action a-9, at step 2 of 2, settle)"},
+		"a stage under its restart":   {stoppedWorld, under(VerbRestart, "extract/0"), "extract", 0, "restart of \"extract/0\""},
+		"a stage under another's":     {stoppedWorld, under(VerbRestart, "other"), "extract", 0, ""},
+		"a stage under its wipe":      {stoppedWorld, under(VerbWipe, "extract/hs"), "extract", 0, ""},
+		"a running one under a pivot": {runningWorld, under(VerbPivot, "train"), "extract", 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := snapshotOf(c.world)
+			s.Nodes[0].Action = c.action
+			p, err := Decide(sp, s, Facts{}, Intent{Verb: VerbStop, Target: c.target}, at(50), "p-1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(p.Steps) != c.steps || (p.Confirm != nil) != (c.steps > 0) || !strings.Contains(strings.Join(p.Blocked, " "), c.blocked) || (c.blocked == "") != p.Executable {
+				t.Errorf("%d steps, confirm %v, blocked %q", len(p.Steps), p.Confirm, p.Blocked)
+			}
+		})
+	}
 }

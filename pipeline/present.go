@@ -89,6 +89,7 @@ func (w *World) workerSnapshot(st *stageWorld, rank int, now time.Time, known bo
 		out.State, out.StateReason = WorkerInit, new("not started yet")
 	}
 	wk.presentProcess(&out)
+	out.Stopped = known && want.Stopping && wk.gone()
 	living := wk.seen != nil && (wk.seen.State == ProcRunning || wk.seen.State == ProcIntended)
 	if !known && (living || wk.seen == nil) {
 		out.State, out.StateReason = WorkerUnknown, text(unseen)
@@ -117,6 +118,12 @@ func whyUnknown(w WorkerSnapshot) string {
 		why = append(why, "nothing tells its share")
 	}
 	return strings.Join(why, "; ")
+}
+
+// gone says whether nothing of the newest launch lives. An end that nobody
+// recorded proves nothing.
+func (wk *workerWorld) gone() bool {
+	return wk.seen == nil || wk.seen.State == ProcExited && wk.seen.Stragglers == 0
 }
 
 // presentProcess fills in what the newest launch says.

@@ -147,6 +147,9 @@ type WorkerSnapshot struct {
 	GPUMemBytes      *int64      `json:"gpu_mem_bytes"`
 	Reason           *string     `json:"reason"` // why numbers without a reason of their own are null
 	Log              string      `json:"log"`    // path on the node
+	// Stopped says that nothing of it is left, and that nothing but a start or a
+	// restart begins it again.
+	Stopped bool `json:"stopped,omitempty"`
 	// Code is the hash of the code that it was started with, where `sync` pushed one.
 	Code *string `json:"code,omitempty"`
 }

@@ -24,7 +24,7 @@ func (d *Deck) watchStart(p pipeline.Plan, a pipeline.Action) {
 		return
 	}
 	w := pipeline.StartWatch{
-		Stage: d.sp.Stage(name), Since: a.BeganAt, Verified: d.verifiedOf(name), Done: d.doneOf(name),
+		Stage: d.sp.Stage(name), Since: a.BeganAt, Verified: d.verifiedOf(name), Written: d.writtenBy(name),
 		Store: pipeline.Check{Name: "store probe", Result: pipeline.Running, Observed: "writing, reading back and deleting a small object"},
 	}
 	if w.Stage == nil {
@@ -66,6 +66,9 @@ func (d *Deck) watch(ctx context.Context, a pipeline.Action, w pipeline.StartWat
 	for {
 		snap, err := d.Snapshot(ctx)
 		if err == nil {
+			if !w.Written.Known {
+				w.Written = d.writtenBy(w.Stage.Name) // what is known first is what counts from
+			}
 			a.After = pipeline.AfterStart(snap, w)
 			if !d.noteAfter(a) || !pipeline.Pending(a.After) {
 				return
@@ -124,17 +127,17 @@ func (d *Deck) verifiedOf(stage string) int64 {
 	return n
 }
 
-func (d *Deck) doneOf(stage string) int64 {
+func (d *Deck) writtenBy(stage string) pipeline.Written {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, n := range d.world.Snapshot(d.p.Now()).Nodes {
 		for _, st := range n.Stages {
-			if st.Name == stage && st.Done != nil {
-				return *st.Done
+			if st.Name == stage {
+				return pipeline.WrittenBy(st)
 			}
 		}
 	}
-	return -1
+	return pipeline.Written{}
 }
 
 func (d *Deck) probeStore(ctx context.Context) pipeline.Check {

@@ -264,7 +264,12 @@ func TestAdoptTakesOverAndSupervises(t *testing.T) {
 func TestAfterStartChecksGoFromLoadingToProven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "count: 1", 0)
-		w.mover.set(pipeline.MoverReading{Outputs: []pipeline.OutputReading{{Stage: "extract", Name: "states", VerifiedFiles: new(int64(3)), DoneIDs: new(int64(3))}}})
+		on := func(verified, local, done int64) pipeline.OutputReading {
+			return pipeline.OutputReading{
+				Stage: "extract", Name: "states", VerifiedFiles: &verified, DoneIDs: &done, LocalFiles: &local, LocalBytes: new(local * 10), DeletedLocalFiles: new(verified),
+			}
+		}
+		w.mover.set(pipeline.MoverReading{Outputs: []pipeline.OutputReading{on(3, 2, 5)}})
 		d, end := w.agent(t)
 		defer end()
 		a := do(t, d, pipeline.VerbStart, "extract")
@@ -280,11 +285,18 @@ func TestAfterStartChecksGoFromLoadingToProven(t *testing.T) {
 		if !pipeline.Pending(a.After) {
 			t.Fatalf("decided at once: %+v", a.After)
 		}
-		now := time.Now()
-		w.mover.set(pipeline.MoverReading{At: now, Outputs: []pipeline.OutputReading{{
-			Stage: "extract", Name: "states", VerifiedFiles: new(int64(4)), NewestOutputAt: &now, DoneIDs: new(int64(4)),
-			ByRank: map[int]pipeline.RankFiles{0: {Done: 1, NewestAt: now}},
-		}}})
+		// A worker that skips what is done counts it, and one file is stored.
+		w.mover.set(pipeline.MoverReading{At: time.Now(), Outputs: []pipeline.OutputReading{on(4, 1, 50)}})
+		time.Sleep(5 * time.Second)
+		if a, err = d.Action(t.Context(), a.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range a.After {
+			if c.Name == "first output" && c.Result != pipeline.Running {
+				t.Errorf("nothing was written, and it says %+v", c)
+			}
+		}
+		w.mover.set(pipeline.MoverReading{At: time.Now(), Outputs: []pipeline.OutputReading{on(4, 2, 51)}})
 		for pipeline.Pending(a.After) {
 			if a, err = d.Action(t.Context(), a.ID, time.Minute); err != nil {
 				t.Fatal(err)
