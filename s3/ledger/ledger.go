@@ -125,7 +125,7 @@ func open(ctx context.Context, path string, b Binding) (*Ledger, error) {
 // private keeps others from reading the database, and the files that SQLite puts
 // beside it with the same mode.
 func private(path string, fresh bool) error {
-	err := error(nil)
+	var err error
 	if fresh {
 		var f *os.File
 		if f, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600); err == nil {

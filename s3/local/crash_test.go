@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -81,7 +82,7 @@ func TestCrashLosesNothing(t *testing.T) {
 	})
 }
 
-var errCrash = errors.New("crash")
+const crashed = "crash" // what a crash is thrown as
 
 // world is an output directory with two names, of which every content ever
 // written is remembered until it may be gone.
@@ -144,12 +145,12 @@ func (w *world) remove(name string) {
 	event := rapid.SampledFrom([]string{"crash", "replace", "append"}).Draw(w.t, "event")
 	w.r.Hook = once(point, func() {
 		if event == "crash" {
-			panic(errCrash)
+			panic(crashed)
 		}
 		w.write(name, event == "append")
 	})
 	defer func() {
-		if e := recover(); e != nil && e != errCrash {
+		if e := recover(); e != nil && e != crashed {
 			panic(e)
 		} else if e != nil && point == PointGone {
 			delete(w.alive, w.proven[name])
@@ -209,7 +210,7 @@ func TestNoContentIsEverLost(t *testing.T) {
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
-		dir := filepath.Join(base, fmt.Sprint(n))
+		dir := filepath.Join(base, strconv.Itoa(n))
 		w := &world{
 			t: rt, root: filepath.Join(dir, "out"), r: NewRemover(filepath.Join(dir, "aside")),
 			hashed: map[string]Identity{}, proven: map[string]string{}, alive: map[string]bool{},

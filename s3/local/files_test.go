@@ -90,7 +90,7 @@ func TestHashes(t *testing.T) {
 	if err := f.ReadAll(buf); err != nil || !bytes.Equal(buf, data) {
 		t.Error(err)
 	}
-	if err := f.ReadAll(append(buf, 0)); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := f.ReadAll(make([]byte, len(data)+1)); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Error(err)
 	}
 }
@@ -159,7 +159,7 @@ func TestAsideDir(t *testing.T) {
 	if got, err := AsideDir(state, root); err != nil || got != filepath.Join(state, "aside") {
 		t.Error(got, err)
 	}
-	shm, err := os.MkdirTemp("/dev/shm", "pipedeck-local-")
+	shm, err := os.MkdirTemp("/dev/shm", "pipedeck-local-") //nolint:usetesting // a tmpfs is the point
 	if err != nil {
 		t.Skip(err)
 	}

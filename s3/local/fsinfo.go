@@ -51,6 +51,6 @@ func Space(path string) (free, total int64, err error) {
 	if err := unix.Statfs(path, &st); err != nil {
 		return 0, 0, pathError("look at", path, err)
 	}
-	size := int64(st.Bsize) //nolint:unconvert // its type differs between systems
+	size := int64(st.Bsize)
 	return int64(st.Bavail) * size, int64(st.Blocks) * size, nil
 }

@@ -31,8 +31,8 @@ func FilesystemName(path string) (string, error) {
 		}
 		path = up
 	}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
 	}
 	if name := mountType(path); name != "" {
 		return name, nil

@@ -16,7 +16,7 @@ func eachFilesystem(t *testing.T, test func(t *testing.T, dir string)) {
 	})
 	t.Run("tmpfs", func(t *testing.T) {
 		t.Parallel()
-		dir, err := os.MkdirTemp("/dev/shm", "pipedeck-local-")
+		dir, err := os.MkdirTemp("/dev/shm", "pipedeck-local-") //nolint:usetesting // a tmpfs is the point
 		if err != nil {
 			t.Skipf("no tmpfs: %v", err)
 		}
@@ -33,47 +33,47 @@ func newTree(t *testing.T, dir string) (root string, r *Remover) {
 	return root, NewRemover(filepath.Join(dir, "state", "aside"))
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func put(t testing.TB, root, rel, content string) Identity {
-	t.Helper()
+func put(tb testing.TB, root, rel, content string) Identity {
+	tb.Helper()
 	path := filepath.Join(root, rel)
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must(t, os.WriteFile(path, []byte(content), 0o644))
-	return idOf(t, root, rel)
+	must(tb, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(tb, os.WriteFile(path, []byte(content), 0o644))
+	return idOf(tb, root, rel)
 }
 
-func idOf(t testing.TB, root, rel string) Identity {
-	t.Helper()
+func idOf(tb testing.TB, root, rel string) Identity {
+	tb.Helper()
 	f, err := Open(root, rel)
-	must(t, err)
+	must(tb, err)
 	defer f.Close()
 	id, err := f.Identity()
-	must(t, err)
+	must(tb, err)
 	return id
 }
 
-func content(t testing.TB, path string) string {
-	t.Helper()
+func content(tb testing.TB, path string) string {
+	tb.Helper()
 	b, err := os.ReadFile(path)
 	if os.IsNotExist(err) {
 		return "(none)"
 	}
-	must(t, err)
+	must(tb, err)
 	return string(b)
 }
 
-func aside(t testing.TB, r *Remover) []AsideFile {
-	t.Helper()
+func aside(tb testing.TB, r *Remover) []AsideFile {
+	tb.Helper()
 	files, problems, err := RecoverAside(context.Background(), r.Aside)
-	must(t, err)
+	must(tb, err)
 	if len(problems) > 0 {
-		t.Fatalf("problems: %v", problems)
+		tb.Fatalf("problems: %v", problems)
 	}
 	return files
 }

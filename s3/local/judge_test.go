@@ -19,11 +19,11 @@ type memory struct{ *bytes.Reader }
 
 func (memory) holeAfter(_, size int64) int64 { return size }
 
-func judgeBytes(t testing.TB, format string, b []byte) Judgement {
-	t.Helper()
+func judgeBytes(tb testing.TB, format string, b []byte) Judgement {
+	tb.Helper()
 	j, err := judge(memory{bytes.NewReader(b)}, format, int64(len(b)))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return j
 }
@@ -39,17 +39,17 @@ func tensorFile(data []byte) []byte {
 		len(data)), data)
 }
 
-func zipFile(t testing.TB, stored ...[]byte) []byte {
-	t.Helper()
+func zipFile(tb testing.TB, stored ...[]byte) []byte {
+	tb.Helper()
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
 	for i, data := range stored {
 		f, err := w.CreateHeader(&zip.FileHeader{Name: fmt.Sprintf("archive/data/%d", i), Method: zip.Store})
-		must(t, err)
+		must(tb, err)
 		_, err = f.Write(data)
-		must(t, err)
+		must(tb, err)
 	}
-	must(t, w.Close())
+	must(tb, w.Close())
 	return b.Bytes()
 }
 
@@ -85,10 +85,10 @@ func footerFile(start, magic string) []byte {
 	return append(b, magic...)
 }
 
-func samples(t testing.TB) map[string][][]byte {
+func samples(tb testing.TB) map[string][][]byte {
 	return map[string][][]byte{
 		FormatSafetensors: {tensorFile([]byte("12345")), tensorFile(make([]byte, 100)), safetensors(`{}`, nil)},
-		FormatZip:         {zipFile(t, []byte("one"), zipFile(t, []byte("inner")), []byte("three")), zipFile(t)},
+		FormatZip:         {zipFile(tb, []byte("one"), zipFile(tb, []byte("inner")), []byte("three")), zipFile(tb)},
 		FormatParquet:     {footerFile("PAR1", "PAR1"), footerFile("PARE", "PARE")},
 		FormatArrow:       {arrowStream(), footerFile("ARROW1\x00\x00", "ARROW1")},
 		FormatJSONL:       {[]byte("{\"a\":1}\n{\"b\":\"two\\n\"}\n"), []byte("[1]\n\n"), []byte(`{"x":"` + strings.Repeat("y", 40_000) + "\"}\n")},

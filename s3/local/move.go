@@ -22,7 +22,7 @@ func (m *removal) moved(root string, gone Outcome) (Outcome, error) {
 		shelf, err := openRoot(filepath.Join(slot, m.dirRel))
 		if errors.Is(err, ErrNoDir) {
 			if st := (unix.Stat_t{}); unix.Lstat(slot, &st) != nil {
-				return gone, nil // there are no further slots
+				return gone, nil //nolint:nilerr // there are no further slots
 			}
 			continue
 		}

@@ -2,9 +2,9 @@ package local
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -69,7 +69,7 @@ func TestWatcherRootThatComesLater(t *testing.T) {
 	put(t, root, "a", "x")
 	waitFor(t, w, Hint{root, "a", HintWritten})
 	must(t, w.Close())
-	for range w.Events() { //nolint:revive // drained until closed
+	for range w.Events() {
 	}
 	if err := w.Add(root); !errors.Is(err, os.ErrClosed) {
 		t.Error(err)
@@ -86,7 +86,7 @@ func TestHintQueue(t *testing.T) {
 		t.Errorf("not coalesced: %v", got)
 	}
 	for i := range maxPending + 5 {
-		q.push(Hint{"r", fmt.Sprint(i), HintWritten})
+		q.push(Hint{"r", strconv.Itoa(i), HintWritten})
 	}
 	if got := q.take(); len(got) != 1 || got[0].Kind != HintOverflow {
 		t.Errorf("%d hints, first %v", len(got), got[0])

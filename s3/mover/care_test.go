@@ -283,7 +283,7 @@ func TestTrashOnOtherFilesystems(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, s3test.Options{}, twoOutputs)
 	smallDisk(t, w.path("out"), "8M")
-	scratch, err := os.MkdirTemp("/dev/shm", "pipedeck-test-")
+	scratch, err := os.MkdirTemp("/dev/shm", "pipedeck-test-") //nolint:usetesting // a tmpfs is the point
 	if err != nil {
 		t.Skip(err)
 	}

@@ -120,7 +120,7 @@ func (m *Mover) awaitProofs(ctx context.Context, outputs []*output) {
 		m.mu.Lock()
 		sent := int64(0)
 		for _, o := range outputs {
-			sent += int64(o.tally.files[stateSent])
+			sent += o.tally.files[stateSent]
 		}
 		stopped := m.stopped
 		m.mu.Unlock()

@@ -102,24 +102,9 @@ func (l *look) ofOutput(ctx context.Context, o *output) {
 // aside adds the files of an output that were moved aside, and says which they
 // are.
 func (l *look) aside(ctx context.Context, a *audit, p *part) map[[2]uint64]bool {
-	found, seen := map[[2]uint64]bool{}, map[string]bool{}
+	found := map[[2]uint64]bool{}
 	spots := map[string]*spot{}
-	for i := range a.o.roots {
-		r := &a.o.roots[i]
-		dir, err := local.AsideDir(l.m.opt.StateDir, r.dir)
-		if errors.Is(err, local.ErrNoDir) {
-			dir = filepath.Join(l.m.opt.StateDir, "aside")
-		} else {
-			p.holding.Dirs = append(p.holding.Dirs, r.dir)
-		}
-		if err != nil && !errors.Is(err, local.ErrNoDir) {
-			p.holding.Undoable = false
-			continue
-		}
-		if seen[dir] {
-			continue
-		}
-		seen[dir] = true
+	for _, dir := range l.asideDirs(a, p) {
 		files, problems, err := local.RecoverAside(ctx, dir)
 		if err != nil {
 			a.doubt(err)
@@ -139,10 +124,32 @@ func (l *look) aside(ctx context.Context, a *audit, p *part) map[[2]uint64]bool 
 			a.add(spots[shelf], f.Rel, f.Entry.ID)
 		}
 	}
+	return found
+}
+
+// asideDirs are the directories, each once, that the files of an output's roots
+// are moved aside to.
+func (l *look) asideDirs(a *audit, p *part) (dirs []string) {
+	for i := range a.o.roots {
+		r := &a.o.roots[i]
+		dir, err := local.AsideDir(l.m.opt.StateDir, r.dir)
+		if errors.Is(err, local.ErrNoDir) {
+			dir = filepath.Join(l.m.opt.StateDir, "aside")
+		} else {
+			p.holding.Dirs = append(p.holding.Dirs, r.dir)
+		}
+		if err != nil && !errors.Is(err, local.ErrNoDir) {
+			p.holding.Undoable = false
+			continue
+		}
+		if !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
 	if len(p.holding.Dirs) == 0 {
 		p.holding.Dirs = []string{a.o.roots[0].dir}
 	}
-	return found
+	return dirs
 }
 
 // isRoot reads only what never changes: the rest of a root is Mover.mu's.

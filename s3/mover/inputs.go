@@ -186,26 +186,26 @@ func (m *Mover) inputs(ctx context.Context, st *spec.Stage) ([]input, error) {
 
 // addInputs adds a file, or all below a directory. What is not there is none.
 func (m *Mover) addInputs(ctx context.Context, path string, found map[string]input) error {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		if info, err := os.Stat(real); err == nil && info.IsDir() {
-			return filepath.WalkDir(real, func(at string, d fs.DirEntry, err error) error {
-				if err == nil {
-					err = ctx.Err()
-				}
-				if err != nil {
-					return err
-				}
-				if d.IsDir() {
-					if d.Name() == ".pipedeck" || d.Name() == ".pipedeck-aside" {
-						return fs.SkipDir
-					}
-					return nil
-				}
-				return m.addInput(path+strings.TrimPrefix(at, real), found)
-			})
-		}
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return m.addInput(path, found)
 	}
-	return m.addInput(path, found)
+	if info, err := os.Stat(target); err != nil || !info.IsDir() {
+		return m.addInput(path, found)
+	}
+	return filepath.WalkDir(target, func(at string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !d.IsDir():
+			return m.addInput(path+strings.TrimPrefix(at, target), found)
+		case d.Name() == ".pipedeck" || d.Name() == ".pipedeck-aside":
+			return fs.SkipDir
+		}
+		return nil
+	})
 }
 
 func (m *Mover) addInput(path string, found map[string]input) error {

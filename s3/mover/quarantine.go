@@ -93,29 +93,37 @@ func (m *Mover) suspects(ctx context.Context, stage string, report *pipeline.Mov
 			continue
 		}
 		for i := range o.roots {
-			r := &o.roots[i]
-			var files []local.Entry
-			problems, err := local.Scan(ctx, r.dir, m.wanted(o), func(e local.Entry) {
-				if e.Kind == local.KindRegular {
-					files = append(files, e)
-				}
-			})
-			if err != nil && !isGone(err) {
-				return nil, pipeline.Problemf(pipeline.ProblemUnreachable, "", "cannot tell which files of %s are incomplete: %w", o.name, err)
+			found, err := m.suspectsBelow(ctx, o, &o.roots[i], report)
+			if err != nil {
+				return nil, err
 			}
-			for _, p := range problems {
-				report.Stay(r.dir+"/"+p.Path, p.Err.Error())
-			}
-			units := map[string]*suspect{}
-			for _, e := range files {
-				s, err := m.suspect(ctx, o, r, e, units)
-				if err != nil {
-					return nil, err
-				}
-				if s != nil {
-					list = append(list, s)
-				}
-			}
+			list = append(list, found...)
+		}
+	}
+	return list, nil
+}
+
+func (m *Mover) suspectsBelow(ctx context.Context, o *output, r *root, report *pipeline.MoveReport) (list []*suspect, err error) {
+	var files []local.Entry
+	problems, err := local.Scan(ctx, r.dir, m.wanted(o), func(e local.Entry) {
+		if e.Kind == local.KindRegular {
+			files = append(files, e)
+		}
+	})
+	if err != nil && !isGone(err) {
+		return nil, pipeline.Problemf(pipeline.ProblemUnreachable, "", "cannot tell which files of %s are incomplete: %w", o.name, err)
+	}
+	for _, p := range problems {
+		report.Stay(r.dir+"/"+p.Path, p.Err.Error())
+	}
+	units := map[string]*suspect{}
+	for _, e := range files {
+		s, err := m.suspect(ctx, o, r, e, units)
+		if err != nil {
+			return nil, err
+		}
+		if s != nil {
+			list = append(list, s)
 		}
 	}
 	return list, nil
