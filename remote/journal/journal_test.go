@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -215,7 +216,7 @@ func TestConcurrentAppends(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for range 5 {
-				if err := j.Append(pipeline.JournalRecord{Kind: "sent", Text: fmt.Sprint(i)}); err != nil {
+				if err := j.Append(pipeline.JournalRecord{Kind: "sent", Text: strconv.Itoa(i)}); err != nil {
 					t.Error(err)
 				}
 				if _, err := j.Read(2); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,31 +22,31 @@ func newLog(t interface{ TempDir() string }) (dir, path string) {
 	return dir, filepath.Join(dir, "extract-0.log")
 }
 
-func write(t testing.TB, path, text string) {
-	t.Helper()
+func write(tb testing.TB, path, text string) {
+	tb.Helper()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer f.Close()
 	if _, err := f.WriteString(text); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func read(t testing.TB, r *logs.Reader, path string, req pipeline.LogRequest) pipeline.LogChunk {
-	t.Helper()
+func read(tb testing.TB, r *logs.Reader, path string, req pipeline.LogRequest) pipeline.LogChunk {
+	tb.Helper()
 	c, err := r.Read(context.Background(), path, req)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return c
 }
 
-func rotate(t testing.TB, path string, keep int) {
-	t.Helper()
+func rotate(tb testing.TB, path string, keep int) {
+	tb.Helper()
 	if cut, err := logs.Rotate(path, 1, keep); err != nil || !cut {
-		t.Fatalf("Rotate = %v, %v", cut, err)
+		tb.Fatalf("Rotate = %v, %v", cut, err)
 	}
 }
 
@@ -304,7 +305,7 @@ func TestFollowerMissesNothing(t *testing.T) {
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
-		dir := filepath.Join(base, fmt.Sprint(n))
+		dir := filepath.Join(base, strconv.Itoa(n))
 		if err := os.Mkdir(dir, 0o750); err != nil {
 			rt.Fatal(err)
 		}

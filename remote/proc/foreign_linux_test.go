@@ -85,7 +85,7 @@ func TestAnotherUsersProcessOutlivesTheStop(t *testing.T) {
 	}
 	t.Parallel()
 	const nobody = 65534
-	root, err := os.MkdirTemp("/tmp", "pipedeck-foreign-")
+	root, err := os.MkdirTemp("/tmp", "pipedeck-foreign-") //nolint:usetesting // another user must reach it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func (h *Host) mayReap(who pipeline.Stranger) (*launch, error) {
 	}
 	s, ok := c.t.find(id)
 	if n, err := h.fs.liveThreads(id.PID); !ok || err != nil || n == 0 {
-		return nil, nil
+		return nil, nil //nolint:nilerr // who is gone needs no end
 	}
 	refuse := func(why string, args ...any) (*launch, error) {
 		return nil, pipeline.Problemf(pipeline.ProblemRefused, "", "cannot end process %d: "+why, append([]any{who.PID}, args...)...)

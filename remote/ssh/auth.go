@@ -76,7 +76,7 @@ func (k *keyring) agentKeys(socket string) []xssh.Signer {
 	if socket == "" {
 		return nil
 	}
-	conn, err := net.DialTimeout("unix", socket, agentWait)
+	conn, err := net.DialTimeout("unix", socket, agentWait) //nolint:noctx // it has its own limit, on this machine
 	if err != nil {
 		k.notes = append(k.notes, fmt.Sprintf("the SSH agent at %q does not answer: %v", socket, err))
 		return nil

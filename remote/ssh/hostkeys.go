@@ -139,19 +139,19 @@ func (h *hostKeys) changed(key xssh.PublicKey, want []xknownhosts.KnownKey) erro
 
 // unknown asks whether a key that no file has is the right one.
 func (h *hostKeys) unknown(key xssh.PublicKey) error {
-	print := xssh.FingerprintSHA256(key)
-	if slices.Contains(h.accept.Fingerprints, print) {
+	shown := xssh.FingerprintSHA256(key)
+	if slices.Contains(h.accept.Fingerprints, shown) {
 		return h.record(key)
 	}
 	if h.prompt == nil {
 		return h.problem(
-			fmt.Sprintf("compare it with what the provider shows, then: %s %s", h.accept.Command, print),
-			"its host key is not known: it shows %s %s", key.Type(), print)
+			fmt.Sprintf("compare it with what the provider shows, then: %s %s", h.accept.Command, shown),
+			"its host key is not known: it shows %s %s", key.Type(), shown)
 	}
 	answer, err := h.prompt.Ask(fmt.Sprintf("The host key of %s is not known.\n%s %s\nType yes if it is the right one: ",
-		knownhosts.Normalize(h.target.KeyName), key.Type(), print))
+		knownhosts.Normalize(h.target.KeyName), key.Type(), shown))
 	if err != nil || strings.TrimSpace(answer) != "yes" {
-		return h.problem("", "its host key was not accepted: %s %s", key.Type(), print)
+		return h.problem("", "its host key was not accepted: %s %s", key.Type(), shown)
 	}
 	return h.record(key)
 }
@@ -198,7 +198,7 @@ func appendLine(name, line string) error {
 // noCommon explains a server that has no key of a type on file.
 func (h *hostKeys) noCommon(err *xssh.AlgorithmNegotiationError) error {
 	return h.problem(
-		fmt.Sprintf("if the machine was set up anew: ssh-keygen -R %s", quoteShell(knownhosts.Normalize(h.target.KeyName))),
+		"if the machine was set up anew: ssh-keygen -R "+quoteShell(knownhosts.Normalize(h.target.KeyName)),
 		"its host key changed: on file are keys for %s, it has %s",
 		strings.Join(err.SupportedAlgorithms, " "), strings.Join(err.RequestedAlgorithms, " "))
 }

@@ -3,6 +3,7 @@ package ssh
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -124,7 +125,7 @@ func (n *Node) Close() {
 		}
 	}
 	if l != nil {
-		l.close(fmt.Errorf("closed here"))
+		l.close(errors.New("closed here"))
 	}
 	if len(n.dialing) == 0 {
 		for _, ring := range n.dialer.rings {

@@ -105,7 +105,7 @@ func TestHostKeys(t *testing.T) {
 		o.Write(t, "known_hosts", "")
 		return o
 	}
-	print := xssh.FingerprintSHA256(s.Keys["ed25519"].PublicKey())
+	shown := xssh.FingerprintSHA256(s.Keys["ed25519"].PublicKey())
 	for _, kind := range []string{"ed25519", "ecdsa", "rsa"} {
 		t.Run("only "+kind+" on file", func(t *testing.T) {
 			t.Parallel()
@@ -126,14 +126,14 @@ func TestHostKeys(t *testing.T) {
 		o := laptop(t)
 		_, other := sshtest.NewKey(t, "ed25519", "")
 		o.Write(t, "known_hosts", knownhosts.Line([]string{s.Addr()}, other.PublicKey())+"\n")
-		o.fails(t, s.Dest(), "host key changed", print, xssh.FingerprintSHA256(other.PublicKey()), "ssh-keygen -R")
+		o.fails(t, s.Dest(), "host key changed", shown, xssh.FingerprintSHA256(other.PublicKey()), "ssh-keygen -R")
 	})
 	t.Run("unknown, asked for and recorded", func(t *testing.T) {
 		t.Parallel()
 		o := laptop(t)
 		o.answers = []string{"yes"}
 		o.probes(t, s.Dest())
-		if len(o.asked) != 1 || !strings.Contains(o.asked[0], print) {
+		if len(o.asked) != 1 || !strings.Contains(o.asked[0], shown) {
 			t.Errorf("%q", o.asked)
 		}
 		o.probes(t, s.Dest())
@@ -145,14 +145,14 @@ func TestHostKeys(t *testing.T) {
 		t.Parallel()
 		o := laptop(t)
 		o.answers = []string{"y"}
-		o.fails(t, s.Dest(), "not accepted", print)
+		o.fails(t, s.Dest(), "not accepted", shown)
 	})
 	t.Run("unknown and headless", func(t *testing.T) {
 		t.Parallel()
 		o := laptop(t)
 		o.headless = true
-		o.fails(t, s.Dest(), "not known", "ACCEPT "+print)
-		o.accept = []string{print}
+		o.fails(t, s.Dest(), "not known", "ACCEPT "+shown)
+		o.accept = []string{shown}
 		o.probes(t, s.Dest())
 		o.accept = nil
 		o.probes(t, s.Dest())

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -128,32 +129,33 @@ func parseProbe(values map[string][]string) Probe {
 		p.UID = uid
 	}
 	for _, dir := range values["base"] {
-		base := Base{Dir: dir, FreeBytes: -1}
-		for _, good := range values["good"] {
-			base.Usable = base.Usable || good == dir
-		}
-		for _, bad := range values["bad"] {
-			if why, ok := strings.CutPrefix(bad, dir+" "); ok {
-				base.Reason = why
-			}
-		}
-		if !base.Usable && base.Reason == "" {
-			base.Reason = "cannot be looked at"
-		}
-		for _, free := range values["free"] {
-			kb, at, _ := strings.Cut(free, " ")
-			if n, err := strconv.ParseInt(kb, 10, 64); err == nil && at == dir {
-				base.FreeBytes = n << 10
-			}
-		}
-		for _, have := range values["have"] {
-			if strings.HasPrefix(have, dir+"/bin/") {
-				base.Installed = append(base.Installed, have)
-			}
-		}
-		p.Bases = append(p.Bases, base)
+		p.Bases = append(p.Bases, parseBase(values, dir))
 	}
 	return p
+}
+
+func parseBase(values map[string][]string, dir string) Base {
+	base := Base{Dir: dir, FreeBytes: -1, Usable: slices.Contains(values["good"], dir)}
+	for _, bad := range values["bad"] {
+		if why, ok := strings.CutPrefix(bad, dir+" "); ok {
+			base.Reason = why
+		}
+	}
+	if !base.Usable && base.Reason == "" {
+		base.Reason = "cannot be looked at"
+	}
+	for _, free := range values["free"] {
+		kb, at, _ := strings.Cut(free, " ")
+		if n, err := strconv.ParseInt(kb, 10, 64); err == nil && at == dir {
+			base.FreeBytes = n << 10
+		}
+	}
+	for _, have := range values["have"] {
+		if strings.HasPrefix(have, dir+"/bin/") {
+			base.Installed = append(base.Installed, have)
+		}
+	}
+	return base
 }
 
 // supported refuses a node that no agent runs on.

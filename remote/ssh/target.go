@@ -126,8 +126,16 @@ func splitDest(dest string) (user, host, port string, err error) {
 
 // files fills in keys, agent and known hosts.
 func (r *reader) files(t *Target) {
-	t.IdentitiesOnly = strings.EqualFold(r.value("identitiesonly"), "yes")
+	r.keys(t)
+	t.Agent = r.agent(*t)
 	t.HashKnown = strings.EqualFold(r.value("hashknownhosts"), "yes")
+	t.KnownHosts = append(
+		r.knownHosts(*t, "userknownhostsfile", "~/.ssh/known_hosts", "~/.ssh/known_hosts2"),
+		r.knownHosts(*t, "globalknownhostsfile", "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")...)
+}
+
+func (r *reader) keys(t *Target) {
+	t.IdentitiesOnly = strings.EqualFold(r.value("identitiesonly"), "yes")
 	for _, name := range r.values["identityfile"] {
 		if strings.EqualFold(name, "none") {
 			continue
@@ -147,32 +155,36 @@ func (r *reader) files(t *Target) {
 			t.Certificates = append(t.Certificates, full)
 		}
 	}
-	t.Agent = r.env("SSH_AUTH_SOCK")
-	switch name := r.value("identityagent"); {
+}
+
+// agent is the socket of the agent to ask; "" is none.
+func (r *reader) agent(t Target) string {
+	name := r.value("identityagent")
+	switch {
 	case name == "" || name == "SSH_AUTH_SOCK":
 	case strings.EqualFold(name, "none"):
-		t.Agent = ""
+		return ""
 	case strings.HasPrefix(name, "$") && !strings.HasPrefix(name, "${"):
-		t.Agent = r.env(name[1:])
+		return r.env(name[1:])
 	default:
-		if full, ok := r.expand(*t, "IdentityAgent", name); ok {
-			t.Agent = full
+		if full, ok := r.expand(t, "IdentityAgent", name); ok {
+			return full
 		}
 	}
-	for _, key := range []string{"userknownhostsfile", "globalknownhostsfile"} {
-		names := r.values[key]
-		if len(names) == 0 {
-			names = map[string][]string{
-				"userknownhostsfile":   {"~/.ssh/known_hosts", "~/.ssh/known_hosts2"},
-				"globalknownhostsfile": {"/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"},
-			}[key]
-		}
-		for _, name := range names {
-			if full, ok := r.expand(*t, key, name); ok && !strings.EqualFold(name, "none") {
-				t.KnownHosts = append(t.KnownHosts, full)
-			}
+	return r.env("SSH_AUTH_SOCK")
+}
+
+func (r *reader) knownHosts(t Target, key string, usual ...string) (files []string) {
+	names := r.values[key]
+	if len(names) == 0 {
+		names = usual
+	}
+	for _, name := range names {
+		if full, ok := r.expand(t, key, name); ok && !strings.EqualFold(name, "none") {
+			files = append(files, full)
 		}
 	}
+	return files
 }
 
 // expand fills in ~, ${NAME} and the tokens of a file name.

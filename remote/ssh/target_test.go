@@ -1,6 +1,7 @@
 package ssh_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,9 +37,7 @@ func resolve(t *testing.T, dest, config string, more map[string]string) (ssh.Tar
 
 func mapWith(m map[string]string, key, value string) map[string]string {
 	out := map[string]string{key: value}
-	for k, v := range m {
-		out[k] = v
-	}
+	maps.Copy(out, m)
 	return out
 }
 

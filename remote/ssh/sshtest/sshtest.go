@@ -67,38 +67,38 @@ type Server struct {
 
 // Start starts a server that ends with the test, or skips the test where sshd
 // cannot run.
-func Start(t testing.TB, o Options) *Server {
-	t.Helper()
+func Start(tb testing.TB, o Options) *Server {
+	tb.Helper()
 	sshd, err := exec.LookPath("sshd")
 	if err != nil {
 		sshd = "/usr/sbin/sshd"
 	}
 	if _, err := os.Stat(sshd); err != nil {
-		t.Skip("sshd is not installed: scripts/setup installs openssh-server")
+		tb.Skip("sshd is not installed: scripts/setup installs openssh-server")
 	}
 	if os.Getuid() == 0 {
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
-			t.Skipf("sshd cannot run here: %v", err)
+			tb.Skipf("sshd cannot run here: %v", err)
 		}
 	}
-	if o.Prepare != "" && exec.CommandContext(t.Context(), "unshare", "-m", "true").Run() != nil {
-		t.Skip("mount namespaces are not allowed here")
+	if o.Prepare != "" && exec.CommandContext(tb.Context(), "unshare", "-m", "true").Run() != nil {
+		tb.Skip("mount namespaces are not allowed here")
 	}
 	u, err := user.Current()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	// Sockets have short paths, and t.TempDir's are long.
 	dir, err := os.MkdirTemp("", "pd-sshd-") //nolint:usetesting // see above
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // what a node still writes is in it too
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) }) // what a node still writes is in it too
 	s := &Server{Dir: dir, Home: o.Home, User: u.Username, Host: o.Listen, Keys: map[string]xssh.Signer{}, log: filepath.Join(dir, "log")}
 	if s.Home == "" {
 		s.Home = filepath.Join(dir, "home")
 		if err := os.MkdirAll(s.Home, 0o755); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	if o.Network != nil {
@@ -107,19 +107,19 @@ func Start(t testing.TB, o Options) *Server {
 	if s.Host == "" {
 		s.Host = "127.0.0.1"
 	}
-	if err := s.start(t, sshd, o); err != nil {
-		t.Fatal(err)
+	if err := s.start(tb, sshd, o); err != nil {
+		tb.Fatal(err)
 	}
 	return s
 }
 
-func (s *Server) start(t testing.TB, sshd string, o Options) error {
+func (s *Server) start(tb testing.TB, sshd string, o Options) error {
 	lines := slices.Clone(o.Lines)
 	if len(o.HostKeys) == 0 {
 		o.HostKeys = []string{"ed25519"}
 	}
 	for _, kind := range o.HostKeys {
-		raw, signer := NewKey(t, kind, "")
+		raw, signer := NewKey(tb, kind, "")
 		s.Keys[kind] = signer
 		file := filepath.Join(s.Dir, "host_"+kind)
 		if err := os.WriteFile(file, raw, 0o600); err != nil {
@@ -150,7 +150,7 @@ func (s *Server) start(t testing.TB, sshd string, o Options) error {
 	var err error
 	for range 5 { // somebody else may take the port in between
 		if s.Port, err = freePort(s.Host, o.Network); err != nil {
-			t.Skipf("cannot listen on %q: %v", s.Host, err)
+			tb.Skipf("cannot listen on %q: %v", s.Host, err)
 		}
 		all := append(slices.Clone(lines), "Port "+strconv.Itoa(s.Port), "ListenAddress "+s.Host)
 		conf := filepath.Join(s.Dir, "sshd_config")
@@ -164,7 +164,7 @@ func (s *Server) start(t testing.TB, sshd string, o Options) error {
 		if o.Network != nil {
 			args = append(o.Network.enter(), args...)
 		}
-		if err = s.run(t, args); err == nil {
+		if err = s.run(tb, args); err == nil {
 			return nil
 		}
 	}
@@ -188,8 +188,8 @@ func (s *Server) force(o Options) string {
 }
 
 // run starts sshd and waits until it listens.
-func (s *Server) run(t testing.TB, args []string) error {
-	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // it ends with the test's cleanup
+func (s *Server) run(tb testing.TB, args []string) error {
+	cmd := exec.Command(args[0], args[1:]...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	// A session of its own: nothing that a test signals reaches it by chance.
@@ -210,13 +210,13 @@ func (s *Server) run(t testing.TB, args []string) error {
 		if err == nil {
 			_ = conn.Close()
 			s.cmd, s.args = cmd, args
-			t.Cleanup(func() {
+			tb.Cleanup(func() {
 				s.KillSessions()
 				_ = cmd.Process.Kill()
 				<-ended
-				if t.Failed() {
+				if tb.Failed() {
 					raw, _ := os.ReadFile(s.log) // what is there helps
-					t.Logf("sshd on %d:\n%s", s.Port, raw)
+					tb.Logf("sshd on %d:\n%s", s.Port, raw)
 				}
 			})
 			return nil
@@ -251,15 +251,15 @@ func (s *Server) Dest() string { return s.User + "@" + s.Addr() }
 func (s *Server) authorized() string { return filepath.Join(s.Dir, "authorized_keys") }
 
 // Authorize lets a key in.
-func (s *Server) Authorize(t testing.TB, key xssh.PublicKey) {
-	t.Helper()
+func (s *Server) Authorize(tb testing.TB, key xssh.PublicKey) {
+	tb.Helper()
 	f, err := os.OpenFile(s.authorized(), os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	_, err = f.Write(xssh.MarshalAuthorizedKey(key))
 	if closeErr := f.Close(); err != nil || closeErr != nil {
-		t.Fatal(err, closeErr)
+		tb.Fatal(err, closeErr)
 	}
 }
 
@@ -332,10 +332,10 @@ func (s *Server) Kill() {
 }
 
 // Again starts a killed server anew, on the same port.
-func (s *Server) Again(t testing.TB) {
-	t.Helper()
-	if err := s.run(t, s.args); err != nil {
-		t.Fatal(err)
+func (s *Server) Again(tb testing.TB) {
+	tb.Helper()
+	if err := s.run(tb, s.args); err != nil {
+		tb.Fatal(err)
 	}
 }
 
@@ -344,34 +344,34 @@ type Laptop struct{ Home string }
 
 // NewLaptop makes a home with a key that the servers let in and whose host keys
 // it knows.
-func NewLaptop(t testing.TB, servers ...*Server) *Laptop {
-	t.Helper()
-	l := &Laptop{Home: t.TempDir()}
-	raw, signer := NewKey(t, "ed25519", "")
-	l.Write(t, "id_ed25519", string(raw))
+func NewLaptop(tb testing.TB, servers ...*Server) *Laptop {
+	tb.Helper()
+	l := &Laptop{Home: tb.TempDir()}
+	raw, signer := NewKey(tb, "ed25519", "")
+	l.Write(tb, "id_ed25519", string(raw))
 	for _, s := range servers {
-		s.Authorize(t, signer.PublicKey())
-		l.Know(t, s)
+		s.Authorize(tb, signer.PublicKey())
+		l.Know(tb, s)
 	}
 	return l
 }
 
 // Write writes a file below .ssh.
-func (l *Laptop) Write(t testing.TB, name, text string) string {
-	t.Helper()
+func (l *Laptop) Write(tb testing.TB, name, text string) string {
+	tb.Helper()
 	file := filepath.Join(l.Home, ".ssh", name)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return file
 }
 
 // Know adds the server's keys of some types, all if none are named.
-func (l *Laptop) Know(t testing.TB, s *Server, kinds ...string) {
-	t.Helper()
+func (l *Laptop) Know(tb testing.TB, s *Server, kinds ...string) {
+	tb.Helper()
 	var text strings.Builder
 	for kind, key := range s.Keys {
 		if len(kinds) == 0 || slices.Contains(kinds, kind) {
@@ -379,7 +379,7 @@ func (l *Laptop) Know(t testing.TB, s *Server, kinds ...string) {
 		}
 	}
 	old, _ := os.ReadFile(filepath.Join(l.Home, ".ssh", "known_hosts")) // none is fine
-	l.Write(t, "known_hosts", string(old)+text.String())
+	l.Write(tb, "known_hosts", string(old)+text.String())
 }
 
 var (
@@ -389,8 +389,8 @@ var (
 )
 
 // NewKey makes a private key in OpenSSH's form, encrypted if a phrase is given.
-func NewKey(t testing.TB, kind, phrase string) ([]byte, xssh.Signer) {
-	t.Helper()
+func NewKey(tb testing.TB, kind, phrase string) ([]byte, xssh.Signer) {
+	tb.Helper()
 	var key any
 	var err error
 	switch kind {
@@ -402,10 +402,10 @@ func NewKey(t testing.TB, kind, phrase string) ([]byte, xssh.Signer) {
 		rsaOnce.Do(func() { rsaKey, errRSA = rsa.GenerateKey(rand.Reader, 2048) })
 		key, err = rsaKey, errRSA
 	default:
-		t.Fatalf("no such type of key: %q", kind)
+		tb.Fatalf("no such type of key: %q", kind)
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var block *pem.Block
 	if phrase == "" {
@@ -414,11 +414,11 @@ func NewKey(t testing.TB, kind, phrase string) ([]byte, xssh.Signer) {
 		block, err = xssh.MarshalPrivateKeyWithPassphrase(key, "test", []byte(phrase))
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	signer, err := xssh.NewSignerFromKey(key)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return pem.EncodeToMemory(block), signer
 }
