@@ -1,7 +1,6 @@
 package tui
 
 import (
-	"fmt"
 	"strings"
 
 	"pipedeck/pipeline"
@@ -77,7 +76,7 @@ func mapOf(m pipeline.CoverageMap, total int64, sz size) []line {
 		{span: txt(plain, ": part"), drop: 3},
 		{span: txt(warn, "+ only here "+count(local))},
 		{span: txt(dim, ". not yet "+count(max(0, total-stored-local))), drop: 2},
-		{span: txt(dim, fmt.Sprintf("1 sign = %s", count(m.IDsPerCell*int64(per)))), drop: 4, right: true},
+		{span: txt(dim, "1 sign = "+count(m.IDsPerCell*int64(per))), drop: 4, right: true},
 	}))
 }
 

@@ -47,7 +47,7 @@ func TestSumsOmitWhatIsNotHeardOf(t *testing.T) {
 		s.in.snap.Nodes[i].Link = pipeline.Link{State: pipeline.LinkLost}
 	}
 	out := newDesk(t, s).screen()
-	for _, l := range strings.Split(out, "\n") {
+	for l := range strings.SplitSeq(out, "\n") {
 		if f := strings.Fields(l); len(f) > 0 && f[0] == "sum" && strings.Join(f, " ") != "sum of 0/4 0/0 - 0 - -" {
 			t.Errorf("sums of nothing: %q", l)
 		}

@@ -36,7 +36,7 @@ func ParseKeys(file, text string) (KeyMap, error) {
 			return nil, keyProblem("", "cannot read key file %s: %q is there twice", where, name)
 		}
 		m[name] = []string{}
-		for _, key := range strings.Fields(keys) {
+		for key := range strings.FieldsSeq(keys) {
 			if key, ok = parseKey(key); !ok {
 				return nil, keyProblem("a key is one character, or such as ctrl+d, f5, tab, enter, pgdown", "cannot read key file %s: no key %q", where, key)
 			}

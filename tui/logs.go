@@ -186,7 +186,7 @@ func (v *logView) scroll(_ *ui, m move, page int) []effect {
 	return v.more()
 }
 
-func (v *logView) draw(b board, u *ui, sz size) []line {
+func (v *logView) draw(b board, _ *ui, sz size) []line {
 	v.h = max(1, sz.h-1)
 	if v.text.first && !v.wrap {
 		v.at = max(v.at, min(v.text.last(), v.h-1)) // a taller window is filled

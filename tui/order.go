@@ -121,7 +121,7 @@ func (b board) hidden() string {
 
 func sortNames(board) []string {
 	var out []string
-	for s := byGPU; s < sorts; s++ {
+	for s := range sorts {
 		out = append(out, s.name())
 	}
 	return out

@@ -114,19 +114,26 @@ func intentOf(v pipeline.Verb, target string) (pipeline.Intent, string) {
 		if in.Target = ""; v == pipeline.VerbAdopt {
 			in.Target, pids, _ = strings.Cut(target, " ")
 		}
-		for _, s := range strings.FieldsFunc(pids, func(r rune) bool { return r == ',' || r == ' ' }) {
-			pid, err := strconv.Atoi(s)
-			if err != nil || pid < 2 {
-				return in, "no pid: " + s
-			}
-			in.PIDs = append(in.PIDs, pid)
-		}
-		if len(in.PIDs) == 0 {
-			return in, "which processes? :strangers lists them; then :adopt STAGE PID,PID or :reap PID,PID"
-		}
+		var bad string
+		in.PIDs, bad = pidsOf(pids)
+		return in, bad
 	default:
 	}
 	return in, ""
+}
+
+func pidsOf(text string) (pids []int, bad string) {
+	for _, s := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
+		pid, err := strconv.Atoi(s)
+		if err != nil || pid < 2 {
+			return pids, "no pid: " + s
+		}
+		pids = append(pids, pid)
+	}
+	if len(pids) == 0 {
+		return nil, "which processes? :strangers lists them; then :adopt STAGE PID,PID or :reap PID,PID"
+	}
+	return pids, ""
 }
 
 func verbCommand(v pipeline.Verb, targets func(board) []string) command {

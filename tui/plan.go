@@ -196,7 +196,7 @@ func (v *planView) asks() bool { return v.plan.Executable && v.plan.Checking == 
 
 func (v *planView) typeKey(m *model, name, text string) []effect {
 	if v.files != nil {
-		return v.files.typeKey(m, v, name)
+		return v.files.typeKey(v, name)
 	}
 	switch {
 	case name == "esc":

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -330,7 +331,7 @@ func ask(p pipeline.Plan) string {
 	switch {
 	case p.Confirm == nil:
 		return "To do it, press Enter."
-	case p.Loss.LostFiles > 0 && ok && strings.HasPrefix(c, fmt.Sprint(p.Loss.LostFiles)+" "):
+	case p.Loss.LostFiles > 0 && ok && strings.HasPrefix(c, strconv.FormatInt(p.Loss.LostFiles, 10)+" "):
 		return "To do it, type how many files will be lost (without commas), then " + name + ":"
 	}
 	return "To do it, type exactly:  " + c

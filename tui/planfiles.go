@@ -47,7 +47,7 @@ func (m *model) filesListed(msg planFilesMsg) {
 	v.files.top = max(0, min(v.files.top, int(msg.files.Total)-1))
 }
 
-func (l *fileList) typeKey(m *model, v *planView, name string) []effect {
+func (l *fileList) typeKey(v *planView, name string) []effect {
 	moves := map[string]move{
 		"down": moveDown, "j": moveDown, "up": moveUp, "k": moveUp, "pgdown": movePageDown, "ctrl+d": movePageDown,
 		"pgup": movePageUp, "ctrl+u": movePageUp, "g": moveTop, "home": moveTop, "G": moveEnd, "end": moveEnd,

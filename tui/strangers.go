@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"pipedeck/pipeline"
@@ -57,7 +58,7 @@ func (v *strangersView) draw(b board, _ *ui, sz size) []line {
 	}
 	gpus := map[string]string{}
 	for _, g := range b.node.GPUs {
-		gpus[g.UUID] = fmt.Sprint(g.Index)
+		gpus[g.UUID] = strconv.Itoa(g.Index)
 	}
 	out = append(out, rowOf(dim, "  "+right("PID", 8)+" "+left("USER", 9)+left("SINCE", 8)+right("GPU MEM", 9)+" "+left("GPU", 8)+"COMMAND"))
 	rows := max(1, sz.h-len(out)-7)
@@ -75,7 +76,7 @@ func (v *strangersView) draw(b board, _ *ui, sz size) []line {
 		if top+i == v.at {
 			k, mark = chosen, "> "
 		}
-		out = append(out, rowOf(k, left(mark+right(fmt.Sprint(s.PID), 8)+" "+left(clean(s.User), 9)+left(lasting(b.since(s.StartedAt)), 8)+
+		out = append(out, rowOf(k, left(mark+right(strconv.Itoa(s.PID), 8)+" "+left(clean(s.User), 9)+left(lasting(b.since(s.StartedAt)), 8)+
 			right(mem, 9)+" "+left(strings.Join(on, ","), 8)+clean(commandOf(s)), sz.w)))
 	}
 	s := v.list[v.at]
