@@ -98,7 +98,7 @@ func memoryCheck(st StageSnapshot, expected int64) Check {
 	if reached < workers {
 		c.Result = Running
 		if least != nil {
-			c.Observed += fmt.Sprintf("; loading: the least holds %s", humanBytes(*least))
+			c.Observed += "; loading: the least holds " + humanBytes(*least)
 		}
 	}
 	return c

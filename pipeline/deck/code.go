@@ -92,7 +92,7 @@ func (d *Deck) codeDiffers(ctx context.Context, rec pipeline.CodeRecord) string 
 			return fmt.Sprintf("%s: %v", f.To, err)
 		}
 		if sum != f.SHA256 {
-			return fmt.Sprintf("%s changed", f.To)
+			return f.To + " changed"
 		}
 	}
 	return ""

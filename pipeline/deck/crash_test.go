@@ -3,8 +3,8 @@ package deck
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -217,7 +217,7 @@ func TestCrashMatrix(t *testing.T) {
 					t.Fatal("an action without an end")
 				}
 				more := true
-				t.Run(fmt.Sprint(n), func(t *testing.T) {
+				t.Run(strconv.Itoa(n), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { more = crashAt(t, c, n) })
 				})
 				if !more || t.Failed() {

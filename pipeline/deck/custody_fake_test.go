@@ -189,7 +189,7 @@ func (c *fakeCustody) Purge(_ context.Context, action string) error {
 	return nil
 }
 
-func (c *fakeCustody) Quarantine(_ context.Context, action, _ string, _ pipeline.Progress) (pipeline.MoveReport, error) {
+func (c *fakeCustody) Quarantine(_ context.Context, _, _ string, _ pipeline.Progress) (pipeline.MoveReport, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := int64(len(c.partial))

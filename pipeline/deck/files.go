@@ -180,10 +180,11 @@ func (d *Deck) untrash(ctx context.Context, j engine.Job) engine.Outcome {
 		return asReason(err)
 	}
 	d.foldMover()
-	text := fmt.Sprintf("%d files are back", rep.Moved)
+	parts := []string{fmt.Sprintf("%d files are back", rep.Moved)}
 	for _, s := range rep.Stayed[:min(3, len(rep.Stayed))] {
-		text += fmt.Sprintf("; %q stays in the trash: %s", pipeline.Clean(s.Path), s.Reason)
+		parts = append(parts, fmt.Sprintf("%q stays in the trash: %s", pipeline.Clean(s.Path), s.Reason))
 	}
+	text := strings.Join(parts, "; ")
 	if rep.StayedAll > 0 {
 		return failed("%s", text)
 	}

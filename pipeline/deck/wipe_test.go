@@ -243,7 +243,7 @@ func TestAPlanRunsOnceAndTwoOperatorsGetOneAction(t *testing.T) {
 }
 
 func TestAnExpiredPlanIsRefused(t *testing.T) {
-	withSixFiles(t, func(t *testing.T, w *world, d *Deck) {
+	withSixFiles(t, func(t *testing.T, _ *world, d *Deck) {
 		p := wipePlan(t, d, wipe(states))
 		time.Sleep(16 * time.Minute)
 		_, err := d.Apply(t.Context(), pipeline.ApplyRequest{Plan: p.ID, Confirm: *p.Confirm})
@@ -392,7 +392,7 @@ func stepOf(p pipeline.Plan, kind pipeline.StepKind) int {
 // records is the journal of one wipe from its begin to its end.
 func records(t *testing.T) (out []pipeline.JournalRecord) {
 	t.Helper()
-	withSixFiles(t, func(t *testing.T, w *world, d *Deck) {
+	withSixFiles(t, func(t *testing.T, _ *world, d *Deck) {
 		p := wipePlan(t, d, wipe(states))
 		applied(t, d, p, *p.Confirm)
 		recs, err := d.History(context.Background(), 0)

@@ -138,17 +138,14 @@ func (e *Engine) end(a pipeline.Action, result pipeline.Verdict) pipeline.Action
 
 // TakenOver is the cause with which a context ends that another operator took
 // the lease from.
-type TakenOver struct{ By string }
+type TakenOver struct{ By string } //nolint:errname // a cause, not a failure
 
 // Error says who took over.
 func (t TakenOver) Error() string { return "taken over by " + t.By }
 
 func takenOver(ctx context.Context) (string, bool) {
-	var t TakenOver
-	if errors.As(context.Cause(ctx), &t) {
-		return t.By, true
-	}
-	return "", false
+	t, ok := errors.AsType[TakenOver](context.Cause(ctx))
+	return t.By, ok
 }
 
 func orNothing(text string) string {
