@@ -22,6 +22,30 @@ func (l *library) watchXIDs(s *probe.Sampler) {
 	if ret != nvml.SUCCESS {
 		return
 	}
+	uuids := l.registerXIDs(set)
+	if len(uuids) == 0 {
+		return
+	}
+	pause := time.Second
+	for {
+		switch e, ret := l.api.EventSetWait(set, 1000); ret {
+		case nvml.SUCCESS:
+			if uuid, ok := uuids[e.Device]; ok && e.EventType == nvml.EventTypeXidCriticalError {
+				s.NoteXID(uuid, e.EventData)
+			}
+			pause = time.Second
+		case nvml.ERROR_TIMEOUT:
+			pause = time.Second
+		default:
+			time.Sleep(pause)
+			pause = min(2*pause, 30*time.Second)
+		}
+	}
+}
+
+// registerXIDs asks for the error events of each GPU that has them, and returns
+// the UUIDs of those.
+func (l *library) registerXIDs(set nvml.EventSet) map[nvml.Device]string {
 	uuids := map[nvml.Device]string{}
 	n, _ := l.Count()
 	for i := range n {
@@ -41,22 +65,5 @@ func (l *library) watchXIDs(s *probe.Sampler) {
 			uuids[d] = uuid
 		}
 	}
-	if len(uuids) == 0 {
-		return
-	}
-	pause := time.Second
-	for {
-		switch e, ret := l.api.EventSetWait(set, 1000); ret {
-		case nvml.SUCCESS:
-			if uuid, ok := uuids[e.Device]; ok && e.EventType == nvml.EventTypeXidCriticalError {
-				s.NoteXID(uuid, e.EventData)
-			}
-			pause = time.Second
-		case nvml.ERROR_TIMEOUT:
-			pause = time.Second
-		default:
-			time.Sleep(pause)
-			pause = min(2*pause, 30*time.Second)
-		}
-	}
+	return uuids
 }

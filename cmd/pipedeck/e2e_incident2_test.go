@@ -55,7 +55,7 @@ func newWasted(t *testing.T, bin string, far bool) *wasted {
 	python := needTool(t, "python3")
 	gateway := s3test.Versitygw(t)
 	d := &wasted{program: newProgram(t, bin, "AWS_ACCESS_KEY_ID="+gateway.AccessKey, "AWS_SECRET_ACCESS_KEY="+gateway.SecretKey)}
-	shm, err := os.MkdirTemp("/dev/shm", "pd-e2e-")
+	shm, err := os.MkdirTemp("/dev/shm", "pd-e2e-") //nolint:usetesting // a tmpfs is the point
 	if err != nil {
 		t.Skipf("no /dev/shm: %v", err)
 	}

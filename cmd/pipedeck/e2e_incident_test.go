@@ -92,7 +92,7 @@ func (m *move) byHand(t *testing.T, rate float64) []int {
 			t.Fatal(err)
 		}
 		defer log.Close()
-		cmd := exec.Command("python3", filepath.Join(workersDir(t), "extract.py"), "--rank", strconv.Itoa(rank), //nolint:noctx // they outlive this function
+		cmd := exec.Command("python3", filepath.Join(workersDir(t), "extract.py"), "--rank", strconv.Itoa(rank),
 			"--world-size", strconv.Itoa(m.ranks), "--out", "out", "--progress", fmt.Sprintf("p%d.json", rank), "--done", "done.txt",
 			"--total", strconv.Itoa(m.files), "--size", strconv.Itoa(m.size), "--rate", fmt.Sprint(rate))
 		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = m.dir, m.env, log, log

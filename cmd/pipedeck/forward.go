@@ -31,34 +31,31 @@ type forwarder struct {
 }
 
 // hand gives the agent the credentials of this machine unless it has them.
-func (f *forwarder) hand(ctx context.Context, c *client.Client, has *wire.CredentialState) (*wire.CredentialState, error) {
+func (f *forwarder) hand(ctx context.Context, c *client.Client, has *wire.CredentialState) error {
 	if has == nil {
-		return nil, nil
+		return nil
 	}
 	keys, err := f.chain.Retrieve(ctx)
 	if err != nil {
-		return has, err
+		return err
 	}
 	creds := wire.Credentials{AccessKeyID: keys.AccessKeyID, SecretAccessKey: keys.SecretAccessKey, SessionToken: keys.SessionToken}
 	if keys.CanExpire {
 		creds.Expires = &keys.Expires
 	}
 	if creds.ID() == has.ID {
-		return has, nil
+		return nil
 	}
-	if err := c.Forward(ctx, creds); err != nil {
-		return has, err
-	}
-	return &wire.CredentialState{ID: creds.ID(), Expires: creds.Expires}, nil
+	return c.Forward(ctx, creds)
 }
 
 // once hands the credentials over and says what went wrong: without them
 // everything but uploads works.
 func (f *forwarder) once(ctx context.Context, c *client.Client, say func(string, ...any)) {
 	has := c.First().Credentials
-	now, err := f.hand(ctx, c, has)
+	err := f.hand(ctx, c, has)
 	none, missing := errors.AsType[*store.NoCredentialsError](err)
-	text := ""
+	var text string
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return
@@ -69,7 +66,6 @@ func (f *forwarder) once(ctx context.Context, c *client.Client, say func(string,
 	default:
 		text = "cannot hand credentials to the agent: " + err.Error()
 	}
-	_ = now
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.said != text {
@@ -90,7 +86,7 @@ func (f *forwarder) keep(ctx context.Context, c *client.Client) {
 		}
 		// The agent may be another by now, with another memory.
 		if hello, err := c.Hello(ctx); err == nil {
-			_, _ = f.hand(ctx, c, hello.Credentials) // tried again at the next tick
+			_ = f.hand(ctx, c, hello.Credentials) // tried again at the next tick
 		}
 	}
 }

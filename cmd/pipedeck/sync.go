@@ -52,6 +52,13 @@ var neverSynced = []string{".git", "__pycache__", ".venv", ".pipedeck", "node_mo
 func localFiles(s specFile, base string) ([]syncFile, error) {
 	var out []syncFile
 	var total int64
+	take := func(f syncFile) error {
+		out, total = append(out, f), total+f.Size
+		if len(out) > syncFiles || total > syncBytes {
+			return fmt.Errorf("more than %d files or %d MB", syncFiles, syncBytes>>20)
+		}
+		return nil
+	}
 	for _, y := range s.Sync {
 		below, err := filepath.Rel(s.Workdir, s.Abs(y.To))
 		if err != nil {
@@ -61,43 +68,45 @@ func localFiles(s specFile, base string) ([]syncFile, error) {
 		if !filepath.IsAbs(from) {
 			from = filepath.Join(base, from)
 		}
-		err = filepath.WalkDir(from, func(name string, e fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if name != from && slices.Contains(neverSynced, e.Name()) {
-				if e.IsDir() {
-					return filepath.SkipDir
-				}
-				return nil
-			}
-			if !e.Type().IsRegular() {
-				return nil // folders come with their files; links may lead anywhere
-			}
-			rel, err := filepath.Rel(from, name)
-			if err != nil {
-				return err
-			}
-			to := path.Join(below, filepath.ToSlash(rel))
-			if rel == "." && strings.HasSuffix(y.To, "/") {
-				to = path.Join(below, filepath.Base(from))
-			}
-			f, err := hashed(name, to)
-			if err != nil {
-				return err
-			}
-			out, total = append(out, f), total+f.Size
-			if len(out) > syncFiles || total > syncBytes {
-				return fmt.Errorf("more than %d files or %d MB", syncFiles, syncBytes>>20)
-			}
-			return nil
-		})
-		if err != nil {
+		alone := below
+		if strings.HasSuffix(y.To, "/") {
+			alone = path.Join(below, filepath.Base(from))
+		}
+		if err := eachFile(from, below, alone, take); err != nil {
 			return nil, pipeline.Problemf(pipeline.ProblemFailed, "name the files that are code in `sync`", "cannot sync %q: %w", y.From, err)
 		}
 	}
 	slices.SortFunc(out, func(a, b syncFile) int { return strings.Compare(a.To, b.To) })
 	return out, nil
+}
+
+// eachFile passes the files of a folder on, with their names below the node's
+// one; a file that stands for itself is called alone there.
+func eachFile(from, below, alone string, take func(syncFile) error) error {
+	return filepath.WalkDir(from, func(name string, e fs.DirEntry, err error) error {
+		never := name != from && err == nil && slices.Contains(neverSynced, e.Name())
+		switch {
+		case err != nil:
+			return err
+		case never && e.IsDir():
+			return filepath.SkipDir
+		case never || !e.Type().IsRegular():
+			return nil // folders come with their files; links may lead anywhere
+		}
+		rel, err := filepath.Rel(from, name)
+		if err != nil {
+			return err
+		}
+		to := path.Join(below, filepath.ToSlash(rel))
+		if rel == "." {
+			to = alone
+		}
+		f, err := hashed(name, to)
+		if err != nil {
+			return err
+		}
+		return take(f)
+	})
 }
 
 func hashed(name, to string) (syncFile, error) {
