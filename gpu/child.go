@@ -50,7 +50,7 @@ func startChild(path string, deny []string, now func() time.Time) (*child, error
 	if len(deny) > 0 {
 		args = append(args, "--deny", strings.Join(deny, ","))
 	}
-	cmd := exec.Command(path, args...)
+	cmd := exec.Command(path, args...) //nolint:noctx // it outlives the question that starts it
 	cmd.Env = helperEnviron(os.Environ())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c := &child{cmd: cmd, lines: make(chan []byte, 16), done: make(chan struct{}), tail: &tailBuffer{}, begin: now(), now: now}
@@ -207,7 +207,7 @@ func (c *child) kill(patience time.Duration) {
 	_ = c.cmd.Process.Kill()
 	// A full channel would keep the listener, and so the end, from being seen.
 	go func() {
-		for range c.lines { //nolint:revive // nothing to do with what is read
+		for range c.lines {
 		}
 	}()
 	timer := time.NewTimer(patience)

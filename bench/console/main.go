@@ -293,7 +293,7 @@ func (d deck) fillLog() error {
 	}
 	w := bufio.NewWriter(f)
 	for i := range 900_000 {
-		fmt.Fprintf(w, "2026-11-30T10:00:00Z INFO sample %d written, loss 0.1234\n", i)
+		_, _ = fmt.Fprintf(w, "2026-11-30T10:00:00Z INFO sample %d written, loss 0.1234\n", i)
 	}
 	return errors.Join(w.Flush(), f.Close())
 }

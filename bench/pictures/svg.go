@@ -56,7 +56,7 @@ func svg(t *term.Terminal, w, h int) []byte {
 
 func stretches(t *term.Terminal, y, w int) []*stretch {
 	var out []*stretch
-	for x := 0; x < w; x++ {
+	for x := range w {
 		content, style := " ", uv.Style{}
 		if c := t.Cell(x, y); c != nil {
 			style = c.Style

@@ -25,7 +25,6 @@ type Sampler struct {
 	now      func() time.Time
 	deadline time.Duration
 
-	count   int
 	devices []*watched
 
 	mu   sync.Mutex
