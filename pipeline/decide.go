@@ -185,6 +185,9 @@ func (d *decision) find() (target, error) {
 // mayBegin says whether a start may name a rank of a stage that has no workers
 // yet. How many ranks GPUs give is found out when it starts.
 func (d *decision) mayBegin(t target) bool {
+	if p := d.placed(t); p != nil {
+		return d.in.Verb == VerbStart && p.Has(t.rank)
+	}
 	return d.in.Verb == VerbStart && len(t.seen.Workers) == 0 && (t.st.Workers.Count == 0 || t.rank < t.st.Workers.Count)
 }
 
@@ -278,7 +281,11 @@ func (d *decision) restart(t target) {
 	if d.stoppable(t) {
 		d.stop(t)
 	}
+	if d.noRanks(t) {
+		return
+	}
 	d.startable(t)
+	d.placeable(t, t.rank < 0)
 	d.startSteps(t, []string{t.on()})
 }
 

@@ -84,8 +84,9 @@ func (d *decision) pivot() error {
 	}
 	if to.seen.State != "" && isActive(to.seen.State) && len(missingWorkers(to)) == 0 && len(to.workers()) > 0 {
 		d.note(fmt.Sprintf("stage %q runs already and stays as it is", to.st.Name))
-	} else {
+	} else if !d.noRanks(to) {
 		d.startable(to)
+		d.placeable(to, false)
 		d.startSteps(to, []string{to.on()})
 	}
 	d.askForLoss(to.st.Name)

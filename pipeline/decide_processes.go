@@ -47,7 +47,8 @@ func (d *decision) adopt(t target) {
 	if slices.ContainsFunc(t.seen.Workers, func(w WorkerSnapshot) bool { return w.PID != nil }) {
 		d.block("stage %q has workers of its own; stop them first", t.st.Name)
 	}
-	if want := d.world(t); want > 0 && len(d.in.PIDs) > want {
+	d.placeable(t, false)
+	if want := d.here(t); want > 0 && len(d.in.PIDs) > want {
 		d.block("%d processes are named and the stage has %d ranks here", len(d.in.PIDs), want)
 	}
 	d.strangers()

@@ -50,7 +50,11 @@ func (d *decision) start(t target) {
 	if len(on) == 0 {
 		return
 	}
+	if d.noRanks(t) {
+		return
+	}
 	d.startable(t)
+	d.placeable(t, false)
 	d.startSteps(t, on)
 }
 
@@ -207,19 +211,23 @@ func (d *decision) compare(t target, was, now StageRecord) {
 	}
 }
 
-// world is how many ranks the stage will have here; 0: not known.
+// world is how many ranks the stage will have; 0: not known.
 func (d *decision) world(t target) int {
+	if p := d.placed(t); p != nil {
+		return p.World
+	}
 	if t.st.Workers.PerGPU == 0 {
 		return t.st.Workers.Count
 	}
-	n := 0
-	set := d.gpuSet()
-	for _, g := range d.node.GPUs {
-		if g.State == GPUOK && (set.All || slices.Contains(set.Indexes, g.Index) || slices.Contains(set.UUIDs, g.UUID)) {
-			n += len(g.Slots())
-		}
+	return usableSlots(d.node.GPUs, d.gpuSet()) * t.st.Workers.PerGPU
+}
+
+// here is how many of its ranks are this node's; 0: not known.
+func (d *decision) here(t target) int {
+	if p := d.placed(t); p != nil {
+		return p.Count
 	}
-	return n * t.st.Workers.PerGPU
+	return d.world(t)
 }
 
 func (d *decision) gpuSet() spec.GPUSet {
@@ -247,7 +255,7 @@ func (d *decision) room(t target) {
 	need := int64(leastRoom)
 	for _, o := range t.seen.Outputs {
 		if o.VerifiedFiles != nil && o.VerifiedBytes != nil && *o.VerifiedFiles > 0 {
-			need = max(need, 2*int64(max(1, d.world(t)))**o.VerifiedBytes / *o.VerifiedFiles)
+			need = max(need, 2*int64(max(1, d.here(t)))**o.VerifiedBytes / *o.VerifiedFiles)
 		}
 	}
 	if *disk.FreeBytes < need {

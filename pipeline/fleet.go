@@ -40,6 +40,56 @@ func Join(deck, run string, now time.Time, nodes []Snapshot) Snapshot {
 	return out
 }
 
+// JointLoss sums what the plans of several nodes would lose. They compute side
+// by side, so that the slowest tells how long it takes to make it again.
+func JointLoss(plans []Plan) Loss {
+	var out Loss
+	for _, p := range plans {
+		l := p.Loss
+		out.Files, out.Bytes = out.Files+l.Files, out.Bytes+l.Bytes
+		out.Proven, out.Unproven, out.Mismatched = out.Proven+l.Proven, out.Unproven+l.Unproven, out.Mismatched+l.Mismatched
+		out.Missing, out.Unknown, out.BeingWritten = out.Missing+l.Missing, out.Unknown+l.Unknown, out.BeingWritten+l.BeingWritten
+		out.LostFiles, out.LostBytes, out.InFlight = out.LostFiles+l.LostFiles, out.LostBytes+l.LostBytes, out.InFlight+l.InFlight
+		out.OtherFiles, out.OtherBytes = out.OtherFiles+l.OtherFiles, out.OtherBytes+l.OtherBytes
+		switch {
+		case l.LostFiles == 0 || out.RecomputeReason != nil:
+		case l.RecomputeSeconds == nil:
+			out.RecomputeSeconds, out.RecomputeReason = nil, new("node "+p.Node+": "+orElse(l.RecomputeReason, "not known"))
+		case out.RecomputeSeconds == nil || *l.RecomputeSeconds > *out.RecomputeSeconds:
+			out.RecomputeSeconds = new(*l.RecomputeSeconds)
+		}
+	}
+	if out.RecomputeSeconds == nil && out.RecomputeReason == nil {
+		out.RecomputeReason = new("nothing is lost")
+	}
+	return out
+}
+
+// JointConfirm is what confirms the plans of one action on several nodes at
+// once, nil where none of them asks: the lost files of all, or the text that
+// they ask for.
+func JointConfirm(plans []Plan) *string {
+	var lost int64
+	var text *string
+	for _, p := range plans {
+		if p.Confirm == nil {
+			continue
+		}
+		lost += p.Loss.LostFiles
+		if text == nil {
+			text = p.Confirm
+		}
+	}
+	if text == nil || lost == 0 {
+		return text
+	}
+	word := plans[0].Deck
+	if plans[0].Action == VerbPivot {
+		word = plans[0].Target
+	}
+	return new(fmt.Sprintf("%d %s", lost, word))
+}
+
 // nodeReasons are the reasons of one node's health, under its name.
 func nodeReasons(s Snapshot) []string {
 	if len(s.Nodes) != 1 {
@@ -64,9 +114,4 @@ func UnseenOf(sp *spec.Spec, node string, l Link, now time.Time) Snapshot {
 		})
 	}
 	return s
-}
-
-// LostLink is the link to a node whose agent could not be reached.
-func LostLink(err error) Link {
-	return Link{State: LinkLost, Reason: new(Clean(err.Error()))}
 }

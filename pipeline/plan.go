@@ -45,6 +45,9 @@ type Intent struct {
 	Accept []string `json:"accept,omitempty"`
 	// Code is what a start or restart shall run, where a console pushes it.
 	Code *Code `json:"code,omitempty"`
+	// Place is which ranks of the stage that is started are this node's, in a
+	// deck of several nodes; nil: as the last start had it.
+	Place *Placement `json:"place,omitempty"`
 }
 
 // Same says whether two intents ask for the same.

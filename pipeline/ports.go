@@ -42,6 +42,19 @@ type Deck interface {
 	Strangers(ctx context.Context, pids []int) ([]Stranger, error)
 }
 
+// Holder is a Deck that can take part in an action on several nodes: all leases
+// are taken before anything begins.
+type Holder interface {
+	// Planned returns a plan that was made and not applied yet.
+	Planned(ctx context.Context, plan string) (Plan, error)
+	// Hold checks all that can refuse a plan, its confirmation included, and
+	// takes the lease for it. It lasts until Apply of this plan, Release, or for a
+	// minute. A Problem that NeedsCode leaves the lease taken.
+	Hold(ctx context.Context, req ApplyRequest) error
+	// Release gives the lease back.
+	Release(ctx context.Context, plan string) error
+}
+
 // Clock is the wall clock and its timers.
 type Clock interface {
 	Now() time.Time

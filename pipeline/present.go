@@ -26,7 +26,7 @@ func (w *World) stageSnapshot(st *stageWorld, now time.Time) StageSnapshot {
 	c := st.counts()
 	out := StageSnapshot{
 		Name: st.sp.Name, Done: c.done, DoneReason: text(c.why), Skipped: c.skipped, FailedSamples: c.failed,
-		Total: c.total, TotalReason: text(c.whyTotal),
+		Total: c.total, TotalReason: text(c.whyTotal), Placement: st.want.Place,
 		Workers: []WorkerSnapshot{}, Services: []ServiceSnapshot{}, Outputs: []OutputSnapshot{},
 	}
 	states := map[int]WorkerState{}
@@ -52,7 +52,7 @@ func (w *World) stageSnapshot(st *stageWorld, now time.Time) StageSnapshot {
 	out.ETAReason = text(why)
 	for _, o := range st.outputs {
 		os := w.outputSnapshot(o, now)
-		os.CoverageMap, os.CoverageMapReason = coverageMap(o.reading, c.total)
+		os.CoverageMap, os.CoverageMapReason = coverageMap(o.reading, c.whole)
 		out.Outputs = append(out.Outputs, os)
 	}
 	if (out.Done == nil || out.Skipped == nil || out.FailedSamples == nil) && out.DoneReason == nil {
@@ -62,7 +62,7 @@ func (w *World) stageSnapshot(st *stageWorld, now time.Time) StageSnapshot {
 }
 
 func doneText(c stageCounts) string {
-	if left := c.left(); left != nil && *left > 0 {
+	if left := c.left(); left != nil && *left > c.slack {
 		return fmt.Sprintf("every worker ended with code 0, but %d of %d samples are not accounted for", *left, *c.total)
 	}
 	return ""

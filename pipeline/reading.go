@@ -37,8 +37,10 @@ type ProgressReading struct {
 
 // StageWant is what the operator wants of a stage. The deck keeps it durably.
 type StageWant struct {
-	Want    Want               `json:"want"`
-	World   int                `json:"world"` // ranks of the last start
+	Want  Want `json:"want"`
+	World int  `json:"world"` // ranks of the last start
+	// Place is this node's part of the ranks, in a deck of several nodes.
+	Place   *Placement         `json:"place,omitempty"`
 	Since   time.Time          `json:"since"`
 	Workers map[int]WorkerWant `json:"workers"` // by rank
 }

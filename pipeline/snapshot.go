@@ -109,6 +109,7 @@ type StageSnapshot struct {
 	Name             string            `json:"name"`
 	State            StageState        `json:"state"`
 	StateReason      *string           `json:"state_reason"`
+	Placement        *Placement        `json:"placement,omitempty"` // this node's part of the ranks, in a deck of several nodes
 	Done             *int64            `json:"done"`
 	DoneReason       *string           `json:"done_reason"`
 	Skipped          *int64            `json:"skipped"`
@@ -249,6 +250,7 @@ type CoverageReport struct {
 // OutputCoverage is the audit of one output, named "stage/output".
 type OutputCoverage struct {
 	Name string `json:"name"`
+	Node string `json:"node,omitempty"` // whose local files; in a deck of several nodes
 	CoverageCounts
 	BeingWritten int64        `json:"being_written"`
 	Reason       *string      `json:"reason"`

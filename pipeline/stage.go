@@ -12,8 +12,10 @@ import (
 // stageCounts is how far a stage is. Where a count is nil, why says so.
 type stageCounts struct {
 	done, skipped, failed, total *int64
+	whole                        *int64 // total of the deck, where this node has a part
 	why, whyTotal                string
 	basis                        countBasis
+	slack                        int64 // by how much a part's total may be off
 }
 
 // countBasis is what a stage's count is made of. When it changes, a jump of the
@@ -32,6 +34,8 @@ func (s *stageWorld) counts() stageCounts {
 	ids, exact := s.outputCount()
 	c.basis.files, c.basis.exact = ids != nil, exact
 	switch {
+	case c.done == nil && ids != nil && s.others(*ids):
+		c.why = cmp.Or(c.why, "counted by output files") + ": the store's ids are of other nodes too"
 	case c.done == nil && ids != nil:
 		c.done = ids
 		if s.declares() {
@@ -39,16 +43,32 @@ func (s *stageWorld) counts() stageCounts {
 		} else {
 			c.why = ""
 		}
-	case c.done != nil && ids != nil && exact && *ids > *c.done:
+	case c.done != nil && ids != nil && exact && *ids > *c.done && !s.others(*ids):
 		c.done = ids
 	}
 	if s.sp.Total > 0 {
 		c.total, c.whyTotal = new(s.sp.Total), ""
 	}
+	c.whole = c.total
+	if s.part() && s.sp.Total > 0 {
+		c.total, c.slack = new(s.want.Place.share(s.sp.Total)), int64(s.want.Place.Count)
+	}
 	if c.total == nil && c.whyTotal == "" {
 		c.whyTotal = "neither the spec nor the progress source tells the total"
 	}
 	return c
+}
+
+// part says whether other nodes have ranks of the stage too.
+func (s *stageWorld) part() bool {
+	p := s.want.Place
+	return p != nil && p.World > 0 && p.Count < p.World
+}
+
+// others says whether a count of stored ids holds more than this node's part:
+// what other nodes stored is known here too, once the bucket was read.
+func (s *stageWorld) others(ids int64) bool {
+	return s.part() && s.sp.Total > 0 && ids > s.want.Place.share(s.sp.Total)
 }
 
 func (s *stageWorld) declares() bool { return s.sp.Progress != (spec.Progress{}) }

@@ -47,9 +47,9 @@ func Supervise(st *spec.Stage, want StageWant, seen map[int]LaunchSeen, now time
 		return want, nil
 	}
 	next := want
-	next.Workers = make(map[int]WorkerWant, want.World)
+	next.Workers = make(map[int]WorkerWant, len(want.Workers))
 	var duties []Duty
-	for rank := range want.World {
+	for rank, end := want.Ranks(); rank < end; rank++ {
 		w := want.Workers[rank]
 		launch, ok := seen[rank]
 		if ok && launch.ID != w.Launch {

@@ -221,13 +221,13 @@ func (s *stageWorld) worker(rank int) *workerWorld {
 func (s *stageWorld) id(rank int) string { return fmt.Sprintf("%s/%d", s.sp.Name, rank) }
 
 // ranks lists the ranks to show: those wanted, and those ever launched here. Of
-// ranks beyond the world of a running stage only what still lives counts.
+// ranks that a running stage has not any more only what still lives counts.
 func (s *stageWorld) ranks() []int {
-	world := 0
+	first, end := 0, 0
 	if s.want.Want == WantRunning {
-		world = min(max(0, s.want.World), maxRanks)
+		first, end = s.want.Ranks()
 	}
-	top := world
+	top := end
 	for rank := range s.workers {
 		top = max(top, rank+1)
 	}
@@ -235,7 +235,7 @@ func (s *stageWorld) ranks() []int {
 	for rank := range top {
 		wk := s.workers[rank]
 		launched := (wk != nil && wk.seen != nil) || s.want.Workers[rank].Launch != ""
-		if rank < world || (world == 0 && launched) || lives(wk) {
+		if (rank >= first && rank < end) || (end == 0 && launched) || lives(wk) {
 			out = append(out, rank)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/user"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -37,8 +36,7 @@ func (a *app) actCommand(x act) *cobra.Command {
 	case x.target != "":
 		use, args = use+" "+x.target, cobra.ExactArgs(1)
 	}
-	var confirm string
-	var dry bool
+	var how actOptions
 	var o intentFlags
 	cmd := &cobra.Command{
 		Use: use, Short: x.short, Long: x.long, Args: args, Example: x.example,
@@ -48,19 +46,12 @@ func (a *app) actCommand(x act) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.toAct(cmd.Context(), in.Verb, func(c *client.Client) error {
-				if len(in.PIDs) == 0 && (in.Verb == pipeline.VerbAdopt || in.Verb == pipeline.VerbReap) {
-					return a.candidates(cmd.Context(), c, in.Verb)
-				}
-				if dry {
-					return a.showPlan(cmd.Context(), c, in)
-				}
-				return a.act(cmd.Context(), c, in, confirm, o.wait)
-			})
+			how.wait = o.wait
+			return a.toAct(cmd.Context(), in, how)
 		},
 	}
-	cmd.Flags().StringVar(&confirm, "confirm", "", "the confirmation text, for scripts")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "show the plan and change nothing")
+	cmd.Flags().StringVar(&how.confirm, "confirm", "", "the confirmation text, for scripts")
+	cmd.Flags().BoolVar(&how.dry, "dry-run", false, "show the plan and change nothing")
 	o.add(cmd, x.options)
 	return cmd
 }
@@ -71,24 +62,31 @@ func (a *app) artifactsCommand() *cobra.Command {
 	return cmd
 }
 
-// act plans an intent, gets its confirmation, applies it and follows it.
-func (a *app) act(ctx context.Context, c *client.Client, in pipeline.Intent, confirm string, wait bool) error {
-	p, err := a.plan(ctx, c, in)
-	if err != nil {
-		return err
-	}
-	if p.Executable && p.Confirm != nil && confirm == "" {
-		confirm, err = a.ask(p)
+// actOptions say how an action is confirmed and followed.
+type actOptions struct {
+	confirm string
+	wait    bool // for the after-start checks too
+	dry     bool // only show the plan
+	shown   bool // the plan was shown before: nobody is asked again
+}
+
+// actPlanned gets a plan's confirmation, applies it and follows it.
+func (a *app) actPlanned(ctx context.Context, n nodeDeck, p pipeline.Plan, o actOptions) error {
+	var err error
+	if p.Executable && p.Confirm != nil && o.confirm == "" {
+		o.confirm, err = a.ask(question{
+			what: deed(p.Action, p.Target), show: planText(p), ids: []string{p.ID}, confirm: *p.Confirm, plan: &p,
+		})
 		if err != nil {
 			return err
 		}
 	}
-	return a.apply(ctx, c, p.ID, confirm, wait)
+	return a.apply(ctx, n, p.ID, o.confirm, o.wait)
 }
 
 // plan asks for a plan until what it would lose is known, saying how far that
 // is.
-func (a *app) plan(ctx context.Context, c *client.Client, in pipeline.Intent) (pipeline.Plan, error) {
+func (a *app) plan(ctx context.Context, c *client.Client, in pipeline.Intent, say func(string, ...any)) (pipeline.Plan, error) {
 	in, err := a.askPlan(ctx, c, in)
 	if err != nil {
 		return pipeline.Plan{}, err
@@ -102,22 +100,23 @@ func (a *app) plan(ctx context.Context, c *client.Client, in pipeline.Intent) (p
 			return p, tookCode(in, p)
 		}
 		if p.Checking.Total > 0 {
-			a.say("comparing local files with the store: %d of %d", p.Checking.Done, p.Checking.Total)
+			say("comparing local files with the store: %d of %d", p.Checking.Done, p.Checking.Total)
 		} else {
-			a.say("comparing local files with the store: %d so far", p.Checking.Done)
+			say("comparing local files with the store: %d so far", p.Checking.Done)
 		}
 	}
 }
 
 // apply starts a plan and follows it to its end.
-func (a *app) apply(ctx context.Context, c *client.Client, plan, confirm string, wait bool) error {
-	act, err := a.applyPlan(ctx, c, pipeline.ApplyRequest{Plan: plan, Confirm: confirm, By: operator(), From: a.origin()})
+func (a *app) apply(ctx context.Context, n nodeDeck, plan, confirm string, wait bool) error {
+	c, say := n.c, a.teller(n.s)
+	act, err := a.applyPlan(ctx, c, pipeline.ApplyRequest{Plan: plan, Confirm: confirm, By: operator(), From: originOf(n.reach)})
 	if err != nil {
 		return err
 	}
-	act, err = a.follow(ctx, c, act)
+	act, err = a.follow(ctx, c, act, say)
 	if err == nil && wait && act.Result == pipeline.Verified {
-		act, err = a.followAfter(ctx, c, act)
+		act, err = a.followAfter(ctx, c, act, say)
 	}
 	if err != nil {
 		return err
@@ -127,35 +126,13 @@ func (a *app) apply(ctx context.Context, c *client.Client, plan, confirm string,
 			return err
 		}
 	}
-	if err := a.withLog(ctx, c, a.outcome(act), act); err != nil {
+	if err := a.withLog(ctx, c, a.outcome(act, say), act); err != nil {
 		return err
 	}
 	if wait {
 		return afterOutcome(act)
 	}
 	return nil
-}
-
-// followAfter reports the after-start checks as they are decided.
-func (a *app) followAfter(ctx context.Context, c *client.Client, act pipeline.Action) (pipeline.Action, error) {
-	last := map[string]string{}
-	for {
-		next, err := a.nextNews(ctx, c, act.ID)
-		if err != nil {
-			return act, err
-		}
-		act = next
-		for _, k := range act.After {
-			line := fmt.Sprintf("%s: %s, %s", k.Name, k.Result, k.Observed)
-			if last[k.Name] != line {
-				a.say("%s", line)
-				last[k.Name] = line
-			}
-		}
-		if len(act.After) > 0 && !pipeline.Pending(act.After) {
-			return act, nil
-		}
-	}
 }
 
 func afterOutcome(act pipeline.Action) error {
@@ -196,6 +173,32 @@ func (a *app) withLog(ctx context.Context, c *client.Client, failure error, act 
 	return failure
 }
 
+// nodeAction is what became of one node's part of an action.
+type nodeAction struct {
+	Node string `json:"node"`
+	pipeline.Action
+	Error *string `json:"error"` // why it did not begin or is not followed to its end
+}
+
+// printActions prints what became of an action on several nodes.
+func (a *app) printActions(group []member) error {
+	doc := struct {
+		Schema  int          `json:"schema"`
+		Actions []nodeAction `json:"actions"`
+	}{Schema: pipeline.SchemaVersion}
+	for _, m := range group {
+		out := nodeAction{Node: m.name(), Action: m.act}
+		if m.act.ID == "" {
+			out.Plan, out.Verb, out.Target, out.By, out.Result = m.plan.ID, m.plan.Action, m.plan.Target, operator(), pipeline.Unverified
+		}
+		if m.err != nil {
+			out.Error = new(m.err.Error())
+		}
+		doc.Actions = append(doc.Actions, out)
+	}
+	return a.printJSON(doc)
+}
+
 // printAction prints an ended action, versioned as all JSON is.
 func (a *app) printAction(act pipeline.Action) error {
 	return a.printJSON(struct {
@@ -204,108 +207,49 @@ func (a *app) printAction(act pipeline.Action) error {
 	}{pipeline.SchemaVersion, act})
 }
 
-// ask shows a plan and reads its confirmation from a terminal. Headless the
-// plan is refused, with all that a script needs to confirm it.
-func (a *app) ask(p pipeline.Plan) (string, error) {
+// question is one or several plans that wait for one confirmation.
+type question struct {
+	what    string // what they do
+	show    string
+	ids     []string
+	confirm string
+	plan    *pipeline.Plan // where it is one
+}
+
+// ask shows plans and reads their confirmation from a terminal. Headless they
+// are refused, with all that a script needs to confirm them.
+func (a *app) ask(q question) (string, error) {
 	if !isTerminal(a.in) || !isTerminal(a.err) {
+		plans := "plan " + q.ids[0] + " asks"
+		if len(q.ids) > 1 {
+			plans = "plans " + strings.Join(q.ids, ", ") + " together ask"
+		}
 		return "", &pipeline.Problem{
-			Kind: pipeline.ProblemRefused, Plan: &p,
-			Text: fmt.Sprintf("cannot %s without confirmation: plan %s asks for %q", deed(p.Action, p.Target), p.ID, *p.Confirm),
-			Hint: fmt.Sprintf("pipedeck apply %s --confirm %q", p.ID, *p.Confirm),
+			Kind: pipeline.ProblemRefused, Plan: q.plan, Hint: applyHint(q.ids, q.confirm),
+			Text: fmt.Sprintf("cannot %s without confirmation: %s for %q", q.what, plans, q.confirm),
 		}
 	}
-	a.say("%s", planText(p))
-	if _, err := fmt.Fprintf(a.err, "Type %q to go on, anything else to leave it: ", *p.Confirm); err != nil {
+	a.say("%s", q.show)
+	if _, err := fmt.Fprintf(a.err, "Type %q to go on, anything else to leave it: ", q.confirm); err != nil {
 		return "", err
 	}
 	line, err := bufio.NewReader(a.in).ReadString('\n')
 	if err != nil {
-		return "", &pipeline.Problem{Kind: pipeline.ProblemRefused, Text: fmt.Sprintf("cannot %s: not confirmed", deed(p.Action, p.Target))}
+		return "", &pipeline.Problem{Kind: pipeline.ProblemRefused, Text: fmt.Sprintf("cannot %s: not confirmed", q.what)}
 	}
 	typed := strings.TrimRight(line, "\r\n")
-	if typed != *p.Confirm {
-		return "", &pipeline.Problem{Kind: pipeline.ProblemRefused, Text: fmt.Sprintf("cannot %s: not confirmed; nothing was changed", deed(p.Action, p.Target))}
+	if typed != q.confirm {
+		return "", &pipeline.Problem{Kind: pipeline.ProblemRefused, Text: fmt.Sprintf("cannot %s: not confirmed; nothing was changed", q.what)}
 	}
 	return typed, nil
 }
 
-// backWait is how long a follower waits for an agent that died: its keeper
-// starts the next one within a second, and that one goes on with the action.
-const backWait = 8 * time.Second
-
-// nextNews asks for an action's progress, of the next agent if this one dies.
-func (a *app) nextNews(ctx context.Context, c *client.Client, id string) (pipeline.Action, error) {
-	end := time.Now().Add(backWait)
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		act, err := c.Action(ctx, id, followWait)
-		if err == nil || ctx.Err() != nil {
-			return act, err
-		}
-		if time.Now().After(end) {
-			return act, pipeline.Problemf(pipeline.ProblemUnreachable, "any command starts the agent, which goes on with the action; `pipedeck history` tells how it ended",
-				"cannot follow action %q any more: %w", id, err)
-		}
-		select {
-		case <-ctx.Done():
-			return act, ctx.Err()
-		case <-tick.C:
-		}
-	}
-}
-
-// followWait is how long one question for news may take on the agent's side.
-const followWait = 10 * time.Second
-
-// follow reports an action's steps on stderr until it ends.
-func (a *app) follow(ctx context.Context, c *client.Client, act pipeline.Action) (pipeline.Action, error) {
-	last := make([]string, len(act.Steps))
-	for {
-		for i, s := range act.Steps {
-			line := stepLine(s, len(act.Steps))
-			if i < len(last) && line != "" && line != last[i] {
-				a.say("%s", line)
-				last[i] = line
-			}
-		}
-		if act.EndedAt != nil {
-			return act, nil
-		}
-		if act.Waits {
-			return act, &pipeline.Problem{
-				Kind: pipeline.ProblemUnreachable, Text: fmt.Sprintf("%s %q waits: %s", act.Verb, act.Target, reasonOf(act)),
-			}
-		}
-		next, err := a.nextNews(ctx, c, act.ID)
-		if ctx.Err() != nil {
-			a.say("pipedeck: not followed any more; %s of %q goes on in the agent (`pipedeck history`)", act.Verb, act.Target)
-			return act, exitError(exitUnknown)
-		}
-		if err != nil {
-			return act, err
-		}
-		act = next
-	}
-}
-
-func stepLine(s pipeline.StepResult, n int) string {
-	if s.BeganAt == nil || (s.Result == pipeline.Running && s.Text == "") {
-		return ""
-	}
-	word := string(s.Result)
-	if s.Result == pipeline.Running {
-		word = "…"
-	}
-	return fmt.Sprintf("[%d/%d] %s: %s %s", s.N, n, s.Kind, word, s.Text)
-}
-
 // outcome turns an ended action into the exit code.
-func (a *app) outcome(act pipeline.Action) error {
+func (a *app) outcome(act pipeline.Action, say func(string, ...any)) error {
 	switch act.Result {
 	case pipeline.Verified:
 		if len(act.Steps) == 0 {
-			a.say("nothing to do: %s", strings.TrimSpace(string(act.Verb)+" "+act.Target))
+			say("nothing to do: %s", strings.TrimSpace(string(act.Verb)+" "+act.Target))
 		}
 		return nil
 	case pipeline.ActionFailed:
@@ -346,7 +290,7 @@ func operator() string {
 	return name + "@" + host
 }
 
-// origin says how the node of this invocation was reached, "" on the node.
+// origin says how the node of a console was reached, "" on the node.
 func (a *app) origin() string {
 	for _, f := range a.nodes.all() {
 		if from := f.node.Origin(); from != "" {
@@ -356,68 +300,16 @@ func (a *app) origin() string {
 	return ""
 }
 
+// originOf says how a node was reached, "" on the node.
+func originOf(r reach) string {
+	if f, ok := r.(*far); ok {
+		return f.node.Origin()
+	}
+	return ""
+}
+
 func (a *app) printJSON(v any) error {
 	enc := json.NewEncoder(a.out)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
-}
-
-// sameSpec makes sure that an action is decided on this spec: an agent that
-// runs another version is started anew if nothing lives under it, and is left
-// alone otherwise.
-func (a *app) sameSpec(ctx context.Context, s specFile, c *client.Client) (*client.Client, error) {
-	hello, err := c.Hello(ctx)
-	if err != nil || hello.SpecHash == s.Hash {
-		return c, err
-	}
-	snap, err := c.Snapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if busy := busyWith(snap); busy != "" {
-		return nil, pipeline.Problemf(pipeline.ProblemRefused,
-			"stop the workers first; the next start takes this spec",
-			"cannot act on %q: the agent runs another version of it and %s", a.flag.spec, busy)
-	}
-	r, err := a.reach(s)
-	if err != nil {
-		return nil, err
-	}
-	c.Close() // where a node allows one session it would be in the way
-	if _, err := r.end(ctx); err != nil {
-		return nil, err
-	}
-	return r.ensure(ctx)
-}
-
-// busyWith says what lives under an agent, or "".
-func busyWith(snap pipeline.Snapshot) string {
-	for _, n := range snap.Nodes {
-		if n.Action != nil && n.Action.EndedAt == nil {
-			return fmt.Sprintf("%s of %q is running", n.Action.Verb, n.Action.Target)
-		}
-	}
-	switch live := alive(snap); len(live) {
-	case 0:
-		return ""
-	case 1:
-		return live[0] + " lives"
-	default:
-		return strings.Join(live, ", ") + " live"
-	}
-}
-
-// alive names the workers that have a process.
-func alive(snap pipeline.Snapshot) []string {
-	var ids []string
-	for _, n := range snap.Nodes {
-		for _, st := range n.Stages {
-			for _, w := range st.Workers {
-				if w.PID != nil {
-					ids = append(ids, w.ID)
-				}
-			}
-		}
-	}
-	return ids
 }

@@ -95,24 +95,7 @@ func (a *app) agentStatusCommand() *cobra.Command {
 		Use: "status", Short: "Say whether the agent runs; exit 3 when it does not", Args: cobra.NoArgs,
 		Example: "  pipedeck agent status\n  pipedeck agent status --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.running(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			h, err := c.Hello(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if a.flag.json {
-				return a.printJSON(struct {
-					Schema int `json:"schema"`
-					wire.Hello
-				}{pipeline.SchemaVersion, h})
-			}
-			_, err = fmt.Fprintf(a.out, "agent %s of deck %s, run %s, on %s: pid %d since %s, keeper pid %d\n",
-				h.Version, h.Deck, h.Run, h.Node, h.PID, h.StartedAt.Local().Format("2006-01-02 15:04:05"), h.KeeperPID)
-			return err
+			return a.agentStatus(cmd.Context())
 		},
 	}
 }
@@ -122,31 +105,96 @@ func (a *app) agentStopCommand() *cobra.Command {
 		Use: "stop", Short: "End agent and keeper; workers live on", Args: cobra.NoArgs,
 		Example: "  pipedeck agent stop",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := a.loadSpec()
-			if err != nil {
-				return err
-			}
-			r, err := a.reach(s)
-			if err != nil {
-				return err
-			}
-			e, err := r.end(cmd.Context())
-			if err != nil {
-				return err
-			}
-			switch live := strings.Join(e.Living, ", "); {
-			case e.Unseen != "":
-				a.say("agent and keeper ended; whether workers are alive is unknown: %s", e.Unseen)
-			case !e.Ran && live != "":
-				a.say("no agent runs; alive: %s", live)
-			case !e.Ran:
-				a.say("no agent runs")
-			case live != "":
-				a.say("agent and keeper ended; the next command's agent takes over what lives on: %s", live)
-			default:
-				a.say("agent and keeper ended; no worker is alive")
-			}
-			return nil
+			return a.onEach(cmd.Context(), a.agentStop)
 		},
 	}
+}
+
+// agentStatus says who answers on each node.
+func (a *app) agentStatus(ctx context.Context) error {
+	nodes, err := a.chosen()
+	if err != nil {
+		return err
+	}
+	answers := every(ctx, unopened(nodes), func(ctx context.Context, n nodeDeck) (h wire.Hello, err error) {
+		c, err := a.running(ctx, n.s)
+		if err != nil {
+			return h, err
+		}
+		defer c.Close()
+		return c.Hello(ctx)
+	})
+	var agents []statusEntry
+	for _, n := range answers {
+		switch {
+		case n.err != nil && len(nodes) == 1:
+			return n.err
+		case n.err != nil:
+			agents = append(agents, statusEntry{Node: n.name(), Reason: new(n.err.Error())})
+		default:
+			agents = append(agents, statusEntry{Node: n.name(), Hello: &n.value})
+		}
+	}
+	if err := a.printStatus(agents); err != nil {
+		return err
+	}
+	return reportLost(a, answers, exitOK)
+}
+
+// statusEntry is the agent of one node; null with a reason where none answers.
+type statusEntry struct {
+	Node   string      `json:"node"`
+	Hello  *wire.Hello `json:"agent"`
+	Reason *string     `json:"reason"`
+}
+
+func (a *app) printStatus(agents []statusEntry) error {
+	if a.flag.json && len(agents) == 1 {
+		return a.printJSON(struct {
+			Schema int `json:"schema"`
+			*wire.Hello
+		}{pipeline.SchemaVersion, agents[0].Hello})
+	}
+	if a.flag.json {
+		return a.printJSON(struct {
+			Schema int           `json:"schema"`
+			Agents []statusEntry `json:"agents"`
+		}{pipeline.SchemaVersion, agents})
+	}
+	for _, e := range agents {
+		h := e.Hello
+		if h == nil {
+			continue // said on stderr
+		}
+		if _, err := fmt.Fprintf(a.out, "agent %s of deck %s, run %s, on %s: pid %d since %s, keeper pid %d\n",
+			h.Version, h.Deck, h.Run, h.Node, h.PID, h.StartedAt.Local().Format("2006-01-02 15:04:05"), h.KeeperPID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) agentStop(ctx context.Context, s specFile) error {
+	say := a.teller(s)
+	r, err := a.reach(s)
+	if err != nil {
+		return err
+	}
+	e, err := r.end(ctx)
+	if err != nil {
+		return err
+	}
+	switch live := strings.Join(e.Living, ", "); {
+	case e.Unseen != "":
+		say("agent and keeper ended; whether workers are alive is unknown: %s", e.Unseen)
+	case !e.Ran && live != "":
+		say("no agent runs; alive: %s", live)
+	case !e.Ran:
+		say("no agent runs")
+	case live != "":
+		say("agent and keeper ended; the next command's agent takes over what lives on: %s", live)
+	default:
+		say("agent and keeper ended; no worker is alive")
+	}
+	return nil
 }

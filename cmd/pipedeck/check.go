@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,8 @@ const (
 
 // checkItem is one thing that was looked at.
 type checkItem struct {
-	Group  string  `json:"group"` // spec, node, gpus or store
+	Group  string  `json:"group"`          // spec, ssh, node, gpus or store
+	Node   string  `json:"node,omitempty"` // where it was seen, in a deck of several nodes
 	Name   string  `json:"name"`
 	Result string  `json:"result"`
 	Text   string  `json:"text"`
@@ -46,6 +48,39 @@ func (r *checkReport) add(group, name, result, text, todo string) {
 	if checkRank(result) > checkRank(r.Result) {
 		r.Result = result
 	}
+}
+
+// take appends an item that was looked at apart.
+func (r *checkReport) take(it checkItem) {
+	r.Items = append(r.Items, it)
+	if checkRank(it.Result) > checkRank(r.Result) {
+		r.Result = it.Result
+	}
+}
+
+// checkNodes looks at the nodes at the same time.
+func (a *app) checkNodes(ctx context.Context, nodes []specFile) []*checkReport {
+	out := make([]*checkReport, len(nodes))
+	var all sync.WaitGroup
+	for i, s := range nodes {
+		rep := &checkReport{}
+		out[i] = rep
+		all.Go(func() {
+			if s.node.SSH != "" {
+				a.checkFar(ctx, rep, s)
+			} else {
+				checkNode(ctx, rep, s)
+				checkGPUs(ctx, rep, s)
+			}
+			if len(s.Nodes) > 1 {
+				for j := range rep.Items {
+					rep.Items[j].Node = s.node.Name
+				}
+			}
+		})
+	}
+	all.Wait()
+	return out
 }
 
 // addSpecErrors adds one item for each fault, named by its place.
@@ -105,11 +140,14 @@ func (a *app) check(ctx context.Context) error {
 		return err
 	}
 	rep.add("spec", "spec", checkOK, fmt.Sprintf("deck %s, run %s, %d stages", s.Deck, s.Run, len(s.Stages)), "")
-	if s.node.SSH != "" {
-		a.checkFar(ctx, rep, s)
-	} else {
-		checkNode(ctx, rep, s)
-		checkGPUs(ctx, rep, s)
+	nodes, err := a.chosen()
+	if err != nil {
+		return err
+	}
+	for _, of := range a.checkNodes(ctx, nodes) {
+		for _, it := range of.Items {
+			rep.take(it)
+		}
 	}
 	checkStore(ctx, rep, s)
 	if err := a.printCheck(rep); err != nil {
@@ -132,7 +170,11 @@ func (a *app) printCheck(rep *checkReport) error {
 	}
 	var t table
 	for _, it := range rep.Items {
-		t.row(it.Result, it.Group, it.Name, it.Text)
+		group := it.Group
+		if it.Node != "" {
+			group = it.Node + " " + group
+		}
+		t.row(it.Result, group, it.Name, it.Text)
 		if it.Todo != nil {
 			t.row("", "", "", "-> "+*it.Todo)
 		}

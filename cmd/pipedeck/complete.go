@@ -39,3 +39,16 @@ func targets(sp *spec.Spec, x act) []string {
 	}
 	return out
 }
+
+// completeNodes offers the nodes of the spec at hand.
+func (a *app) completeNodes(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	s, err := loadSpecFile(a.flag.spec, "")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	names := make([]string, 0, len(s.Nodes))
+	for _, n := range s.Nodes {
+		names = append(names, n.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"pipedeck/pipeline"
@@ -86,51 +87,133 @@ func writeFile(path string, data []byte) error {
 	return nil
 }
 
-// withDeck runs f with the agent of this invocation's spec, to look at it.
+// withDeck runs f with the agent of this invocation's node, to look at it.
 func (a *app) withDeck(ctx context.Context, f func(specFile, *client.Client) error) error {
 	s, err := a.loadSpec()
 	if err != nil {
 		return err
 	}
-	c, err := a.connect(ctx, s)
-	if err != nil {
-		return err
+	n := a.eachNode(ctx, []specFile{s}, reach.ensure)[0]
+	if n.err != nil {
+		return n.err
 	}
-	defer c.Close()
-	a.sayOtherSpec(ctx, s, c)
-	return f(s, c)
+	defer n.c.Close()
+	a.sayOtherSpec(ctx, s, n.c)
+	return f(s, n.c)
 }
 
 // sayOtherSpec tells that an agent runs another spec than this invocation's.
 func (a *app) sayOtherSpec(ctx context.Context, s specFile, c *client.Client) {
 	if hello, err := c.Hello(ctx); err == nil && hello.SpecHash != s.Hash {
-		who := "the agent"
-		if len(s.Nodes) > 1 {
-			who += " of " + s.node.Name
-		}
-		a.say("note: %s runs another version of this spec (%s); the next start takes this one, once no worker is alive", who, filepath.Join(s.StateDir, specCopy))
+		a.teller(s)("note: the agent runs another version of this spec (%s); the next start takes this one, once no worker is alive", filepath.Join(s.StateDir, specCopy))
 	}
 }
 
-// toAct runs f with the deck's agent. What starts workers starts them by this
-// invocation's spec; everything else, such as a stop, is done by the spec that
-// the agent runs, with a note.
-func (a *app) toAct(ctx context.Context, verb pipeline.Verb, f func(*client.Client) error) error {
+// toAct plans and applies an intent on this invocation's nodes. What starts
+// workers starts them by this invocation's spec; everything else, such as a
+// stop, is done by the spec that the agent runs, with a note.
+func (a *app) toAct(ctx context.Context, in pipeline.Intent, o actOptions) error {
+	nodes, err := a.chosen()
+	if err != nil {
+		return err
+	}
+	if len(nodes) > 1 {
+		return a.actAll(ctx, nodes, in, o)
+	}
+	n := a.eachNode(ctx, nodes, reach.ensure)[0]
+	if n.err != nil {
+		return n.err
+	}
+	defer func() { n.c.Close() }()
+	if n.c, err = a.rightSpec(ctx, n, in.Verb); err != nil {
+		return err
+	}
+	if len(in.PIDs) == 0 && (in.Verb == pipeline.VerbAdopt || in.Verb == pipeline.VerbReap) {
+		return a.candidates(ctx, n.c, in.Verb)
+	}
+	if err := a.placeOne(ctx, n.s, n.c, &in); err != nil {
+		return err
+	}
+	p, err := a.plan(ctx, n.c, in, a.say)
+	if err != nil {
+		return err
+	}
+	if o.dry {
+		return a.showPlan(p)
+	}
+	return a.actPlanned(ctx, n, p, o)
+}
+
+// rightSpec makes sure that what starts workers does so by this spec. On an
+// error the client stays as it was.
+func (a *app) rightSpec(ctx context.Context, n nodeDeck, verb pipeline.Verb) (*client.Client, error) {
 	if verb != pipeline.VerbStart && verb != pipeline.VerbRestart {
-		return a.withDeck(ctx, func(_ specFile, c *client.Client) error { return f(c) })
+		a.sayOtherSpec(ctx, n.s, n.c)
+		return n.c, nil
 	}
-	s, err := a.loadSpec()
+	c, err := a.sameSpec(ctx, n.s, n.c)
 	if err != nil {
-		return err
+		return n.c, err
 	}
-	c, err := a.connect(ctx, s)
+	return c, nil
+}
+
+// sameSpec makes sure that an action is decided on this spec: an agent that
+// runs another version is started anew if nothing lives under it, and is left
+// alone otherwise.
+func (a *app) sameSpec(ctx context.Context, s specFile, c *client.Client) (*client.Client, error) {
+	hello, err := c.Hello(ctx)
+	if err != nil || hello.SpecHash == s.Hash {
+		return c, err
+	}
+	snap, err := c.Snapshot(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c, err = a.sameSpec(ctx, s, c)
+	if busy := busyWith(snap); busy != "" {
+		return nil, pipeline.Problemf(pipeline.ProblemRefused,
+			"stop the workers first; the next start takes this spec",
+			"cannot act on %q: the agent runs another version of it and %s", a.flag.spec, busy)
+	}
+	r, err := a.reach(s)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer c.Close()
-	return f(c)
+	c.Close() // where a node allows one session it would be in the way
+	if _, err := r.end(ctx); err != nil {
+		return nil, err
+	}
+	return r.ensure(ctx)
+}
+
+// busyWith says what lives under an agent, or "".
+func busyWith(snap pipeline.Snapshot) string {
+	for _, n := range snap.Nodes {
+		if n.Action != nil && n.Action.EndedAt == nil {
+			return fmt.Sprintf("%s of %q is running", n.Action.Verb, n.Action.Target)
+		}
+	}
+	switch live := alive(snap); len(live) {
+	case 0:
+		return ""
+	case 1:
+		return live[0] + " lives"
+	default:
+		return strings.Join(live, ", ") + " live"
+	}
+}
+
+// alive names the workers that have a process.
+func alive(snap pipeline.Snapshot) []string {
+	var ids []string
+	for _, n := range snap.Nodes {
+		for _, st := range n.Stages {
+			for _, w := range st.Workers {
+				if w.PID != nil {
+					ids = append(ids, w.ID)
+				}
+			}
+		}
+	}
+	return ids
 }

@@ -63,7 +63,7 @@ func (d *demo) do(ctx context.Context, p pipeline.Plan) error {
 	if err != nil {
 		return err
 	}
-	return d.a.outcome(act)
+	return d.a.outcome(act, d.a.say)
 }
 
 // lost compares what the workers say they wrote with what is on disk or in the

@@ -23,19 +23,17 @@ of the one that runs. Workers go on: they belong to shims, not to the agent.
 Refused while an action runs. If the new agent does not come up, the old one is
 started again.`,
 		Example: "  pipedeck agent deploy\n  pipedeck agent deploy --accept-host-key SHA256:…",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.deploy(cmd.Context(), downgrade) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.onEach(cmd.Context(), func(ctx context.Context, s specFile) error { return a.deploy(ctx, s, downgrade) })
+		},
 	}
 	cmd.Flags().BoolVar(&downgrade, "downgrade", false, "also put an older version in the place of a newer one")
 	cmd.Flags().StringArrayVar(&a.flag.acceptHostKeys, "accept-host-key", nil, "take an unknown host key with this fingerprint")
 	return cmd
 }
 
-// farNode is the SSH node of this invocation's spec.
-func (a *app) farNode(what string) (*far, error) {
-	s, err := a.loadSpec()
-	if err != nil {
-		return nil, err
-	}
+// farNode is a node over SSH.
+func (a *app) farNode(s specFile, what string) (*far, error) {
 	if s.node.SSH == "" {
 		return nil, pipeline.Problemf(pipeline.ProblemUsage, "give the node `ssh: user@host:port` in the spec",
 			"cannot %s %q: it is this machine, where the program is already", what, s.node.Name)
@@ -43,8 +41,8 @@ func (a *app) farNode(what string) (*far, error) {
 	return a.overSSH(s)
 }
 
-func (a *app) deploy(ctx context.Context, downgrade bool) error {
-	f, err := a.farNode("deploy to")
+func (a *app) deploy(ctx context.Context, s specFile, downgrade bool) error {
+	f, err := a.farNode(s, "deploy to")
 	if err != nil {
 		return err
 	}
@@ -82,7 +80,7 @@ func (a *app) deploy(ctx context.Context, downgrade bool) error {
 		return pipeline.Problemf(pipeline.ProblemUnreachable, "`pipedeck agent status` shows who answers",
 			"cannot prove the deployment: instance %s answers, started was %s", c.First().Instance, did.Hello.Instance)
 	}
-	a.say("reached it via %s", f.node.Via())
+	f.say("reached it via %s", f.node.Via())
 	return nil
 }
 
@@ -177,24 +175,26 @@ func (a *app) undeployCommand() *cobra.Command {
 nothing else: the deck's state, logs and outputs stay. Refused while a worker
 lives.`,
 		Example: "  pipedeck agent undeploy",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			f, err := a.farNode("undeploy from")
-			if err != nil {
-				return err
-			}
-			var gone []string
-			err = f.node.Call(cmd.Context(), farRemove, f.request(), &gone)
-			if errors.Is(err, client.ErrNoAgent) {
-				a.say("nothing is installed on %s", f.s.node.Name)
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			for _, path := range gone {
-				a.say("removed %s", path)
-			}
-			return nil
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.onEach(cmd.Context(), a.undeploy) },
 	}
+}
+
+func (a *app) undeploy(ctx context.Context, s specFile) error {
+	f, err := a.farNode(s, "undeploy from")
+	if err != nil {
+		return err
+	}
+	var gone []string
+	err = f.node.Call(ctx, farRemove, f.request(), &gone)
+	if errors.Is(err, client.ErrNoAgent) {
+		a.say("nothing is installed on %s", f.s.node.Name)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, path := range gone {
+		f.say("removed %s", path)
+	}
+	return nil
 }

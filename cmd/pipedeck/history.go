@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,7 +74,7 @@ func (a *app) historyCommand() *cobra.Command {
 			if err := f.check(limit); err != nil {
 				return err
 			}
-			return a.withDeck(cmd.Context(), func(_ specFile, c *client.Client) error {
+			return a.withNodes(cmd.Context(), func(_ specFile, c *client.Client) error {
 				recs, err := c.History(cmd.Context(), f.asked(limit))
 				if err != nil {
 					return err
@@ -84,7 +85,7 @@ func (a *app) historyCommand() *cobra.Command {
 					return nil
 				}
 				return a.printHistory(picked)
-			})
+			}, func(open []nodeDeck) error { return a.historyOfAll(cmd.Context(), open, f, limit) })
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 0, "only the newest N records")
@@ -93,6 +94,56 @@ func (a *app) historyCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.by, "by", "", "only what this operator did (part of the name)")
 	cmd.Flags().DurationVar(&f.since, "since", 0, "only the last stretch of time, such as 24h")
 	return cmd
+}
+
+// nodeRecord is a record of one node's journal.
+type nodeRecord struct {
+	Node string `json:"node"`
+	pipeline.JournalRecord
+}
+
+// historyOfAll shows the journals of several nodes as one, by their clocks.
+func (a *app) historyOfAll(ctx context.Context, open []nodeDeck, f historyFilter, limit int) error {
+	answers := every(ctx, open, func(ctx context.Context, n nodeDeck) ([]pipeline.JournalRecord, error) {
+		return n.c.History(ctx, f.asked(limit))
+	})
+	recs := []nodeRecord{}
+	for _, n := range answers {
+		for _, r := range f.pick(slices.Clone(n.value), limit, time.Now()) {
+			recs = append(recs, nodeRecord{n.name(), r})
+		}
+	}
+	slices.SortStableFunc(recs, func(x, y nodeRecord) int { return x.At.Compare(y.At) })
+	if limit > 0 && len(recs) > limit {
+		recs = recs[len(recs)-limit:]
+	}
+	var err error
+	if a.flag.json {
+		err = a.printJSON(struct {
+			Schema  int          `json:"schema"`
+			Records []nodeRecord `json:"records"`
+		}{pipeline.SchemaVersion, recs})
+	} else {
+		var t table
+		t.row("AT", "NODE", "WHAT", "ACTION", "BY", "TEXT")
+		for _, r := range recs {
+			t.row(append([]string{r.At.UTC().Format("2006-01-02 15:04:05Z"), r.Node}, recordCells(r.JournalRecord)...)...)
+		}
+		err = t.print(a.out)
+	}
+	if err != nil {
+		return err
+	}
+	return reportLost(a, answers, exitOK)
+}
+
+// recordCells are what the tables show of a record, after its time.
+func recordCells(r pipeline.JournalRecord) []string {
+	what := r.Action
+	if r.Step > 0 {
+		what = fmt.Sprintf("%s step %d", r.Action, r.Step)
+	}
+	return []string{r.Kind, dashed(what), dashed(pipeline.Clean(r.By)), pipeline.Clean(r.Text)}
 }
 
 func (a *app) printHistory(recs []pipeline.JournalRecord) error {
@@ -112,11 +163,7 @@ func (a *app) printHistory(recs []pipeline.JournalRecord) error {
 	var t table
 	t.row("AT", "WHAT", "ACTION", "BY", "TEXT")
 	for _, r := range recs {
-		what := r.Action
-		if r.Step > 0 {
-			what = fmt.Sprintf("%s step %d", r.Action, r.Step)
-		}
-		t.row(r.At.UTC().Format("2006-01-02 15:04:05Z"), r.Kind, dashed(what), dashed(pipeline.Clean(r.By)), pipeline.Clean(r.Text))
+		t.row(append([]string{r.At.UTC().Format("2006-01-02 15:04:05Z")}, recordCells(r)...)...)
 	}
 	return t.print(a.out)
 }

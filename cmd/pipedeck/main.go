@@ -175,7 +175,8 @@ Exit codes: 0 healthy or done, 1 degraded, 2 failed, 3 unreachable or unknown,
 	}
 	root.SetVersionTemplate("pipedeck {{.Version}}\n")
 	f := root.PersistentFlags()
-	f.StringVar(&a.flag.node, "node", "", "the node, where the spec has several")
+	f.StringVar(&a.flag.node, "node", "", "one node, where the spec has several; else all")
+	_ = root.RegisterFlagCompletionFunc("node", a.completeNodes) // only fails for a flag that does not exist
 	f.BoolVar(&a.flag.noDeploy, "no-deploy", false, "install and start nothing on a node over SSH")
 	f.BoolVar(&a.flag.json, "json", false, "print the result as JSON")
 	root.Flags().StringVar(&watch, "watch", "", "with --json: one object a line, this often (such as 2s)")

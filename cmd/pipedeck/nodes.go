@@ -89,3 +89,90 @@ func (s specFile) atNode(err error) error {
 	}
 	return fmt.Errorf("node %s: %w", s.node.Name, err)
 }
+
+// every is what became of a question to each node, in order; a node that did not
+// answer is one with its error.
+func every[T any](ctx context.Context, open []nodeDeck, ask func(context.Context, nodeDeck) (T, error)) []answerOf[T] {
+	out := make([]answerOf[T], len(open))
+	var all sync.WaitGroup
+	for i, n := range open {
+		all.Go(func() {
+			out[i].nodeDeck = n
+			if n.err == nil {
+				out[i].value, out[i].err = ask(ctx, n)
+			}
+		})
+	}
+	all.Wait()
+	return out
+}
+
+type answerOf[T any] struct {
+	nodeDeck
+	value T
+}
+
+// reportLost says which nodes did not answer, and makes that the exit code where
+// it is the worst; code is what the others ended with.
+func reportLost[T any](a *app, answers []answerOf[T], code int) error {
+	for _, n := range answers {
+		if n.err != nil {
+			code = max(code, a.report(n.s.atNode(n.err)))
+		}
+	}
+	if code == exitOK {
+		return nil
+	}
+	return exitError(code)
+}
+
+// unopened are nodes whose agents nobody opened yet.
+func unopened(nodes []specFile) []nodeDeck {
+	out := make([]nodeDeck, 0, len(nodes))
+	for _, s := range nodes {
+		out = append(out, nodeDeck{s: s})
+	}
+	return out
+}
+
+// onEach does something on each node of this invocation, one after the other. A
+// node where it fails keeps it from no other.
+func (a *app) onEach(ctx context.Context, do func(context.Context, specFile) error) error {
+	nodes, err := a.chosen()
+	if err != nil {
+		return err
+	}
+	if len(nodes) == 1 {
+		return do(ctx, nodes[0])
+	}
+	worst := exitOK
+	for _, s := range nodes {
+		if err := do(ctx, s); err != nil {
+			worst = max(worst, a.report(s.atNode(err)))
+		}
+	}
+	if worst == exitOK {
+		return nil
+	}
+	return exitError(worst)
+}
+
+// withNodes runs one for the deck's only node, or many for the several that this
+// invocation is about.
+func (a *app) withNodes(ctx context.Context, one func(specFile, *client.Client) error, many func([]nodeDeck) error) error {
+	nodes, err := a.chosen()
+	if err != nil {
+		return err
+	}
+	if len(nodes) == 1 {
+		return a.withDeck(ctx, one)
+	}
+	open := a.eachNode(ctx, nodes, reach.ensure)
+	defer closeAll(open)
+	for _, n := range open {
+		if n.err == nil {
+			a.sayOtherSpec(ctx, n.s, n.c)
+		}
+	}
+	return many(open)
+}

@@ -40,6 +40,35 @@ func planText(p pipeline.Plan) string {
 	return b.String()
 }
 
+// plansText shows the plans of one action on several nodes, what they would
+// lose together, and the one text that confirms them all.
+func plansText(plans []pipeline.Plan) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { b.WriteString(pipeline.Clean(fmt.Sprintf(format, args...)) + "\n") }
+	for _, p := range plans {
+		p.Confirm = nil
+		b.WriteString(planText(p))
+	}
+	l := pipeline.JointLoss(plans)
+	line("On %d nodes together", len(plans))
+	if l.Files > 0 || l.OtherFiles > 0 {
+		line("  local files: %d, %s", l.Files, pipeline.HumanBytes(l.Bytes))
+		line("  LOST: %d files, %s%s", l.LostFiles, pipeline.HumanBytes(l.LostBytes), recompute(l))
+	} else {
+		line("  no local file is removed")
+	}
+	if confirm := pipeline.JointConfirm(plans); confirm != nil {
+		until := plans[0].ExpiresAt
+		for _, p := range plans {
+			if p.ExpiresAt.Before(until) {
+				until = p.ExpiresAt
+			}
+		}
+		line("  to confirm: %s (until %s)", *confirm, until.Local().Format("15:04:05"))
+	}
+	return b.String()
+}
+
 func lossText(p pipeline.Plan, line func(string, ...any)) {
 	l := p.Loss
 	if l.Files == 0 && l.OtherFiles == 0 {

@@ -85,11 +85,7 @@ const comingBack = 5 * time.Second
 
 // running connects to the agent without starting one. If a keeper lives, its
 // agent is on its way back.
-func (a *app) running(ctx context.Context) (*client.Client, error) {
-	s, err := a.loadSpec()
-	if err != nil {
-		return nil, err
-	}
+func (a *app) running(ctx context.Context, s specFile) (*client.Client, error) {
 	r, err := a.reach(s)
 	if err != nil {
 		return nil, err

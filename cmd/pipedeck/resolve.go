@@ -31,13 +31,37 @@ func (a *app) actionCommand() *cobra.Command {
 			Use: string(x.how) + " ACTION_ID", Short: x.short, Args: cobra.ExactArgs(1),
 			Example: "  pipedeck action " + string(x.how) + " a-7f3a",
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return a.withDeck(cmd.Context(), func(_ specFile, c *client.Client) error {
+				one := func(_ specFile, c *client.Client) error {
 					return a.resolve(cmd.Context(), c, pipeline.Resolve{Action: args[0], How: x.how, By: operator()})
+				}
+				return a.withNodes(cmd.Context(), one, func(open []nodeDeck) error {
+					n, err := whoActs(cmd.Context(), open, args[0])
+					if err != nil {
+						return n.s.atNode(err)
+					}
+					return n.s.atNode(one(n.s, n.c))
 				})
 			},
 		})
 	}
 	return cmd
+}
+
+// whoActs finds the node of an action; where none knows it, one that was not
+// reached may.
+func whoActs(ctx context.Context, open []nodeDeck, id string) (nodeDeck, error) {
+	answers := every(ctx, open, func(ctx context.Context, n nodeDeck) (pipeline.Action, error) { return n.c.Action(ctx, id, 0) })
+	for i, n := range answers {
+		if n.err == nil {
+			return open[i], nil
+		}
+	}
+	for i, n := range open {
+		if n.err != nil {
+			return open[i], n.err
+		}
+	}
+	return open[0], answers[0].err
 }
 
 func (a *app) resolve(ctx context.Context, c *client.Client, req pipeline.Resolve) error {
@@ -46,7 +70,7 @@ func (a *app) resolve(ctx context.Context, c *client.Client, req pipeline.Resolv
 		return err
 	}
 	if req.How == pipeline.ResolveResume {
-		if act, err = a.follow(ctx, c, act); err != nil {
+		if act, err = a.follow(ctx, c, act, a.say); err != nil {
 			return err
 		}
 	}
@@ -56,7 +80,7 @@ func (a *app) resolve(ctx context.Context, c *client.Client, req pipeline.Resolv
 		}
 	}
 	if req.How == pipeline.ResolveResume {
-		return a.outcome(act)
+		return a.outcome(act, a.say)
 	}
 	a.say("%s of %q has ended: %s", act.Verb, act.Target, reasonOf(act))
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,6 +39,13 @@ func (a *app) snapshot(ctx context.Context, watch string) error {
 			return pipeline.Problemf(pipeline.ProblemUsage, "for example --watch 2s", "cannot watch every %q: no interval", watch)
 		}
 	}
+	nodes, err := a.chosen()
+	if err != nil {
+		return err
+	}
+	if len(nodes) > 1 {
+		return a.snapshots(ctx, nodes, interval)
+	}
 	if d, err := a.bare(ctx); d != nil || err != nil {
 		switch {
 		case err != nil:
@@ -69,6 +77,90 @@ func (a *app) snapshot(ctx context.Context, watch string) error {
 		return a.printSnapshot(s)
 	})
 }
+
+// snapshots is snapshot of several nodes in one document. A node that cannot be
+// reached is in it, and hides nothing of the others.
+func (a *app) snapshots(ctx context.Context, nodes []specFile, interval time.Duration) error {
+	open := a.eachNode(ctx, nodes, reach.ensure)
+	defer closeAll(open)
+	if interval > 0 {
+		return a.watchAll(ctx, open, interval)
+	}
+	parts := make([]pipeline.Snapshot, len(open))
+	var all sync.WaitGroup
+	for i, n := range open {
+		all.Go(func() { parts[i] = a.snapshotOf(ctx, n) })
+	}
+	all.Wait()
+	return a.printSnapshot(pipeline.Join(nodes[0].Deck, nodes[0].Run, time.Now(), parts))
+}
+
+// snapshotOf is one node's part.
+func (a *app) snapshotOf(ctx context.Context, n nodeDeck) pipeline.Snapshot {
+	err := n.err
+	if err == nil {
+		a.sayOtherSpec(ctx, n.s, n.c)
+		var s pipeline.Snapshot
+		if s, err = n.c.Snapshot(ctx); err == nil {
+			return s
+		}
+		if client.Died(err) { // another is on its way
+			if again := a.eachNode(ctx, []specFile{n.s}, reach.ensure)[0]; again.err == nil {
+				defer again.c.Close()
+				if s, err = again.c.Snapshot(ctx); err == nil {
+					return s
+				}
+			}
+		}
+	}
+	return pipeline.UnseenOf(n.s.Spec, n.name(), client.LinkOf(err), time.Now())
+}
+
+// watchAll is watch of several nodes: each link ages and comes back by itself.
+func (a *app) watchAll(ctx context.Context, open []nodeDeck, interval time.Duration) error {
+	watchers := make([]*client.Watcher, len(open))
+	for i, n := range open {
+		first := n.c
+		dial := func(ctx context.Context) (pipeline.Deck, error) {
+			if c := first; c != nil {
+				first = nil
+				return c, nil
+			}
+			if n.reach == nil {
+				return nil, n.err
+			}
+			return n.reach.dial(ctx)
+		}
+		watchers[i] = client.NewWatcher(dial, interval, wallClock{})
+		go watchers[i].Run(ctx)
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	soon := time.NewTimer(min(interval, firstPatience)) // for the first answers
+	defer soon.Stop()
+	var last error
+	for {
+		select {
+		case <-ctx.Done():
+			return last
+		case <-soon.C:
+			tick.Reset(interval)
+		case <-tick.C:
+		}
+		parts := make([]pipeline.Snapshot, len(open))
+		for i, w := range watchers {
+			s, link, ok, _ := w.Current()
+			if !ok {
+				s = pipeline.UnseenOf(open[i].s.Spec, open[i].name(), link, time.Now())
+			}
+			parts[i] = s
+		}
+		last = a.printSnapshot(pipeline.Join(open[0].s.Deck, open[0].s.Run, time.Now(), parts))
+	}
+}
+
+// firstPatience is how long the first line of a watch waits for answers.
+const firstPatience = time.Second
 
 // watch prints until it is interrupted; an agent that does not answer is
 // itself a snapshot: stale, with the values of the last one.

@@ -19,6 +19,9 @@ func snapshotText(s pipeline.Snapshot) string {
 		fmt.Fprintf(&b, "  %s\n", r)
 	}
 	for _, n := range s.Nodes {
+		if len(s.Nodes) > 1 && n.Link.State == pipeline.LinkLive {
+			fmt.Fprintf(&b, "node %s: link %s\n", n.Name, n.Link.State)
+		}
 		b.WriteString(nodeText(n))
 		for _, st := range n.Stages {
 			b.WriteString(stageText(st))
@@ -69,7 +72,11 @@ func secondsText(s float64) string {
 
 func stageText(st pipeline.StageSnapshot) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "stage %s: %s, done %s of %s, %s/s, ETA %s\n", st.Name, st.State,
+	part := ""
+	if st.Placement != nil {
+		part = " (" + st.Placement.String() + ")"
+	}
+	fmt.Fprintf(&b, "stage %s%s: %s, done %s of %s, %s/s, ETA %s\n", st.Name, part, st.State,
 		orDash(st.Done), orDash(st.Total), rateText(st.SamplesPerSecond), etaText(st))
 	var t table
 	for _, k := range st.Workers {

@@ -109,8 +109,18 @@ func refusalKind(cause error) string {
 	return "refused"
 }
 
-// admit finds the plan and checks everything that can refuse it.
+// admit finds the plan and checks everything that can refuse it, its code last:
+// where anything else does, nobody need bring it.
 func (d *Deck) admit(ctx context.Context, req pipeline.ApplyRequest) (*heldPlan, error) {
+	held, err := d.admitted(ctx, req)
+	if err == nil {
+		err = d.lacksCode(held.plan)
+	}
+	return held, err
+}
+
+// admitted is admit whatever code is here.
+func (d *Deck) admitted(ctx context.Context, req pipeline.ApplyRequest) (*heldPlan, error) {
 	d.mu.Lock()
 	held := d.plans[req.Plan]
 	var used error
@@ -143,9 +153,6 @@ func (d *Deck) admit(ctx context.Context, req pipeline.ApplyRequest) (*heldPlan,
 			Hint: fmt.Sprintf("pipedeck apply %s --confirm %q", p.ID, *p.Confirm),
 			Text: fmt.Sprintf("cannot %s %q: it asks for the confirmation %q, given was %q", p.Action, p.Target, *p.Confirm, req.Confirm),
 		}
-	}
-	if err := d.lacksCode(p); err != nil {
-		return nil, err
 	}
 	if p.Confirm == nil {
 		return held, nil // nobody was shown anything: each step looks for itself
@@ -202,9 +209,8 @@ func (d *Deck) take(held *heldPlan, id, by string) error {
 		return err
 	}
 	if needsLease(held.plan) {
-		if d.holder != "" {
-			return pipeline.Problemf(pipeline.ProblemRefused, "wait for it to end, then try again",
-				"cannot %s %q: %s is running", held.plan.Action, held.plan.Target, d.holding)
+		if err := d.free(held.plan); err != nil {
+			return err
 		}
 		d.hold(id, held.plan, by)
 	}

@@ -2,6 +2,7 @@ package deck
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ func (d *Deck) gpusFree(ctx context.Context, j engine.Job) engine.Outcome {
 	if st == nil {
 		return failed("the spec has no stage %q", name)
 	}
-	placed, err := d.place(ctx, st)
+	placed, err := d.place(ctx, st, j.Plan.Intent)
 	if err != nil {
 		return asReason(err)
 	}
@@ -47,13 +48,13 @@ func (d *Deck) gpusFree(ctx context.Context, j engine.Job) engine.Outcome {
 	}
 }
 
-func wantedGPUs(placed [][]pipeline.GPURef, ranks []int) []string {
+func wantedGPUs(placed placed, ranks []int) []string {
 	var out []string
-	for rank, refs := range placed {
+	for _, rank := range placed.ranks() {
 		if ranks != nil && !slices.Contains(ranks, rank) {
 			continue
 		}
-		for _, ref := range refs {
+		for _, ref := range placed.held(rank) {
 			if !slices.Contains(out, ref.UUID) {
 				out = append(out, ref.UUID)
 			}
@@ -107,7 +108,7 @@ func (d *Deck) writeRecord(ctx context.Context, j engine.Job) engine.Outcome {
 		if st == nil {
 			return failed("the spec has no stage %q", stage)
 		}
-		text, err := d.recordStage(ctx, st)
+		text, err := d.recordStage(ctx, st, j.Plan.Intent)
 		if err != nil {
 			return asReason(err)
 		}
@@ -119,38 +120,73 @@ func (d *Deck) writeRecord(ctx context.Context, j engine.Job) engine.Outcome {
 	return verified("recorded")
 }
 
-func (d *Deck) recordStage(ctx context.Context, st *spec.Stage) (string, error) {
+func (d *Deck) recordStage(ctx context.Context, st *spec.Stage, in pipeline.Intent) (string, error) {
 	bounded, cancel := context.WithTimeout(ctx, 2*factsPatience)
 	defer cancel()
+	placed, err := d.place(ctx, st, in)
+	if err != nil {
+		return "", err
+	}
 	now, err := d.p.Custody.DescribeInputs(bounded, st.Name)
 	if err != nil {
 		return fmt.Sprintf("not recorded: %v", err), nil
 	}
-	was, known, err := d.p.Custody.StageRecord(bounded, st.Name)
-	if err != nil {
-		return lateRecord(known, err)
-	}
-	placed, err := d.place(ctx, st)
-	if err != nil {
-		return "", err
-	}
-	now.Schema, now.Deck, now.Run, now.Stage, now.World = pipeline.SchemaVersion, d.sp.Deck, d.sp.Run, st.Name, len(placed)
+	now.Schema, now.Deck, now.Run, now.Stage, now.World = pipeline.SchemaVersion, d.sp.Deck, d.sp.Run, st.Name, placed.world
 	now.Code = d.wants.code()
-	if was != nil && was.Inputs == now.Inputs && was.Command == now.Command && was.World == now.World && was.Deck == now.Deck && was.Code == now.Code {
-		return "the record in the bucket agrees", nil
+	for try := 1; ; try++ {
+		was, known, err := d.p.Custody.StageRecord(bounded, st.Name)
+		if err != nil {
+			return lateRecord(known, err)
+		}
+		if sameRecord(was, now) {
+			return "the record in the bucket agrees", nil
+		}
+		if err := d.refuseRecord(st, was, now, in, try > 1); err != nil {
+			return "", err
+		}
+		if was != nil {
+			now.ETag = was.ETag
+		}
+		now.At = d.p.Now().UTC().Truncate(time.Millisecond)
+		if err = d.p.Custody.WriteStageRecord(bounded, st.Name, now); err == nil {
+			return "recorded in the bucket", nil
+		}
+		// Refused: somebody else wrote it just now, as nodes that start together do.
+		if p, ok := errors.AsType[*pipeline.Problem](err); !ok || p.Kind != pipeline.ProblemRefused || try == recordTries {
+			return lateRecord(known, err)
+		}
 	}
-	if was != nil && was.Deck != now.Deck {
-		return "", pipeline.Problemf(pipeline.ProblemRefused, "name a new `run` in the spec",
+}
+
+// recordTries is how often a record is written that others write too.
+const recordTries = 4
+
+func sameRecord(was *pipeline.StageRecord, now pipeline.StageRecord) bool {
+	return was != nil && was.Inputs == now.Inputs && was.Command == now.Command && was.World == now.World && was.Deck == now.Deck && was.Code == now.Code
+}
+
+// refuseRecord refuses to replace a record of another deck, or one that came
+// since the plan was made and differs in what nobody accepted.
+func (d *Deck) refuseRecord(st *spec.Stage, was *pipeline.StageRecord, now pipeline.StageRecord, in pipeline.Intent, since bool) error {
+	if was == nil {
+		return nil
+	}
+	if was.Deck != now.Deck {
+		return pipeline.Problemf(pipeline.ProblemRefused, "name a new `run` in the spec",
 			"cannot start %q: run %q in this bucket belongs to deck %q", st.Name, d.sp.Run, was.Deck)
 	}
-	if was != nil {
-		now.ETag = was.ETag
+	what := ""
+	switch {
+	case was.Inputs != now.Inputs && !slices.Contains(in.Accept, pipeline.DiffInputs):
+		what = pipeline.DiffInputs
+	case was.Command != now.Command && !slices.Contains(in.Accept, pipeline.DiffCommand):
+		what = pipeline.DiffCommand
 	}
-	now.At = d.p.Now().UTC().Truncate(time.Millisecond)
-	if err := d.p.Custody.WriteStageRecord(bounded, st.Name, now); err != nil {
-		return lateRecord(known, err)
+	if !since || what == "" {
+		return nil
 	}
-	return "recorded in the bucket", nil
+	return pipeline.Problemf(pipeline.ProblemRefused, "the nodes must have the same; or `--accept "+what+"`",
+		"cannot start %q: another node has just recorded this run with other %s than this one has", st.Name, what)
 }
 
 func lateRecord(known bool, err error) (string, error) {

@@ -58,6 +58,8 @@ type Deck struct {
 	holder  string                             // id of the action that holds the lease
 	holding string                             // what it does and for whom, in words
 	changed chan struct{}
+	// holdEnds gives up a lease that was taken for an action that did not begin.
+	holdEnds *time.Timer
 
 	moverMu  sync.Mutex
 	told     time.Time // the newest event of the mover that is in the journal; moverMu

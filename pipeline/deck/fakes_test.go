@@ -366,10 +366,21 @@ func (w *world) agent(t *testing.T) (*Deck, func()) {
 	return w.agentWith(t, w.journal)
 }
 
+// agentOver is agent with another custody.
+func (w *world) agentOver(t *testing.T, c pipeline.Custody) (*Deck, func()) {
+	t.Helper()
+	return w.agentOn(t, w.journal, c)
+}
+
 func (w *world) agentWith(t *testing.T, j pipeline.Journal) (*Deck, func()) {
 	t.Helper()
+	return w.agentOn(t, j, w.custody)
+}
+
+func (w *world) agentOn(t *testing.T, j pipeline.Journal, custody pipeline.Custody) (*Deck, func()) {
+	t.Helper()
 	d, err := New(w.sp, w.sp.Nodes[0], pipeline.AgentInfo{Instance: "i"}, Ports{
-		Host: w.host, Custody: w.custody, Adopter: w.adopter, Runner: w.runner, Mover: w.mover, Sensor: w.sensor, Files: w.files, Journal: j, Logs: noLogs{},
+		Host: w.host, Custody: custody, Adopter: w.adopter, Runner: w.runner, Mover: w.mover, Sensor: w.sensor, Files: w.files, Journal: j, Logs: noLogs{},
 		Now: func() time.Time { return time.Now().Add(time.Duration(w.step.Load())) }, Jitter: func() float64 { return 0.5 }, NewID: func() string { w.ids++; return strconv.Itoa(w.ids) },
 		Log: slog.New(slog.DiscardHandler),
 	})

@@ -8,24 +8,87 @@ import (
 	"pipedeck/pipeline/spec"
 )
 
-// place decides the world size of a stage and which GPU slots each rank
-// holds, from a fresh look at the GPUs where the stage needs any.
-func (d *Deck) place(ctx context.Context, st *spec.Stage) ([][]pipeline.GPURef, error) {
-	if st.Workers.PerGPU == 0 {
-		refs, err := d.heldGPUs(ctx, st)
-		if err != nil {
-			return nil, err
-		}
-		out := make([][]pipeline.GPURef, st.Workers.Count)
-		for rank := range out {
-			// All ranks of a counted stage share its GPUs, each in its own slot.
-			out[rank] = slices.Clone(refs)
-			for i := range out[rank] {
-				out[rank][i].Slot = rank
-			}
-		}
-		return out, nil
+// placed is which ranks of a stage are this node's, and what each holds.
+type placed struct {
+	part  *pipeline.Placement // nil: all of them, in a deck of one node
+	first int
+	world int
+	gpus  [][]pipeline.GPURef // of the ranks from first on
+}
+
+func (p placed) ranks() []int {
+	out := make([]int, len(p.gpus))
+	for i := range out {
+		out[i] = p.first + i
 	}
+	return out
+}
+
+func (p placed) has(rank int) bool { return rank >= p.first && rank < p.first+len(p.gpus) }
+
+// held is what a rank holds; nothing where it is not this node's.
+func (p placed) held(rank int) []pipeline.GPURef {
+	if !p.has(rank) {
+		return nil
+	}
+	return p.gpus[rank-p.first]
+}
+
+// place decides which ranks of a stage are this node's and which GPU slots each
+// holds, from a fresh look at the GPUs where the stage needs any.
+func (d *Deck) place(ctx context.Context, st *spec.Stage, in pipeline.Intent) (placed, error) {
+	p := placed{world: st.Workers.Count}
+	if len(d.sp.Nodes) > 1 {
+		p.part = in.Place
+		if p.part == nil {
+			p.part = d.wants.stage(st.Name).Place
+		}
+		if p.part == nil {
+			return p, pipeline.Problemf(pipeline.ProblemRefused, "start it from where all nodes can be reached",
+				"cannot start %q: which of its ranks are this node's is not known", st.Name)
+		}
+		p.first, p.world = p.part.First, p.part.World
+	}
+	var err error
+	if st.Workers.PerGPU == 0 {
+		n := st.Workers.Count
+		if p.part != nil {
+			n = p.part.Count
+		}
+		p.gpus, err = d.sharedGPUs(ctx, st, p.first, n)
+		return p, err
+	}
+	if p.gpus, err = d.ownGPUs(ctx, st); err != nil {
+		return p, err
+	}
+	if p.part == nil {
+		p.world = len(p.gpus)
+	} else if len(p.gpus) != p.part.Count {
+		return p, pipeline.Problemf(pipeline.ProblemRefused, "`pipedeck restart "+st.Name+"` on all nodes divides the ranks anew",
+			"cannot start %q: node %q has GPUs for %d ranks now, and its part is %s", st.Name, d.node.Name, len(p.gpus), *p.part)
+	}
+	return p, nil
+}
+
+// sharedGPUs are those of a counted stage: all its ranks share them, each in its
+// own slot.
+func (d *Deck) sharedGPUs(ctx context.Context, st *spec.Stage, first, n int) ([][]pipeline.GPURef, error) {
+	refs, err := d.heldGPUs(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]pipeline.GPURef, n)
+	for i := range out {
+		out[i] = slices.Clone(refs)
+		for j := range out[i] {
+			out[i][j].Slot = first + i
+		}
+	}
+	return out, nil
+}
+
+// ownGPUs gives each rank a GPU, or a slot of one.
+func (d *Deck) ownGPUs(ctx context.Context, st *spec.Stage) ([][]pipeline.GPURef, error) {
 	gpus, err := d.usableGPUs(ctx, st)
 	if err != nil {
 		return nil, err

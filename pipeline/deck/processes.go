@@ -71,34 +71,45 @@ func (d *Deck) adoptProcesses(ctx context.Context, j engine.Job) engine.Outcome 
 		return asReason(err)
 	}
 	found = j.Plan.Shown(found)
-	for rank, pid := range pids {
-		if d.adopted(name, rank, pid) {
+	to := d.placeAdopted(ctx, st, j.Plan.Intent)
+	for i, pid := range pids {
+		if d.adopted(name, to.first+i, pid) {
 			continue // by the agent that was interrupted here
 		}
 		if !slices.ContainsFunc(found, func(s pipeline.Stranger) bool { return s.PID == pid }) {
 			return failed("process %d is not the one that was shown any more, or has ended; nothing was done to the others", pid)
 		}
 	}
-	world := len(pids)
-	if placed, err := d.place(ctx, st); err == nil {
-		world = max(world, len(placed))
-	}
 	if err := d.noteAdopted(found); err != nil {
 		return failed("%v", err)
 	}
-	for rank, pid := range pids {
-		if out := d.adoptOne(ctx, st, rank, world, pid, found); out != nil {
+	for i, pid := range pids {
+		if out := d.adoptOne(ctx, st, to.first+i, to.world, pid, found); out != nil {
 			return *out
 		}
 	}
 	if err := d.p.Mover.Activate(ctx, name); err != nil {
 		return asReason(err)
 	}
-	if err := d.wantAdopted(st, len(pids), world); err != nil {
+	if err := d.wantAdopted(st, len(pids), to); err != nil {
 		return failed("%v", err)
 	}
 	d.nudge()
-	return d.awaitStarted(ctx, st, ranksTo(len(pids)), j.Step, j.Report)
+	return d.awaitStarted(ctx, st, to.ranks()[:len(pids)], j.Step, j.Report)
+}
+
+// placeAdopted gives processes the first ranks of this node; there may be more
+// of them than the node has GPUs.
+func (d *Deck) placeAdopted(ctx context.Context, st *spec.Stage, in pipeline.Intent) placed {
+	to, err := d.place(ctx, st, in)
+	if err != nil && to.part == nil {
+		to = placed{}
+	}
+	for len(to.gpus) < len(in.PIDs) {
+		to.gpus = append(to.gpus, nil)
+	}
+	to.world = max(to.world, to.first+len(to.gpus))
+	return to
 }
 
 // noteAdopted records what the GPUs of processes to be adopted hold besides
@@ -108,14 +119,6 @@ func (d *Deck) noteAdopted(found []pipeline.Stranger) error {
 		return d.wants.setBaseline(base)
 	}
 	return nil
-}
-
-func ranksTo(n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = i
-	}
-	return out
 }
 
 // adoptedLog ends the path of the log that an adopted worker does not have.
@@ -161,13 +164,13 @@ func (d *Deck) refsOf(s pipeline.Stranger) []pipeline.GPURef {
 	return out
 }
 
-func (d *Deck) wantAdopted(st *spec.Stage, n, world int) error {
+func (d *Deck) wantAdopted(st *spec.Stage, n int, to placed) error {
 	now := d.p.Now()
 	err := d.wants.change(st.Name, func(s *pipeline.StageWant) {
-		s.Want, s.World, s.Since = pipeline.WantRunning, world, now
-		for rank := range world {
+		s.Want, s.World, s.Place, s.Since = pipeline.WantRunning, to.world, to.part, now
+		for i, rank := range to.ranks() {
 			w := s.Workers[rank]
-			w.Stopping = rank >= n
+			w.Stopping = i >= n
 			s.Workers[rank] = w
 		}
 	})

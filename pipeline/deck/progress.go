@@ -50,7 +50,7 @@ func (p *progressReader) read(now time.Time, seen map[string]map[int]pipeline.La
 		}
 		switch {
 		case st.Progress.JSON != "":
-			for rank := range want.World {
+			for rank, end := want.Ranks(); rank < end; rank++ {
 				out = append(out, p.status(now, st, rank, want.World))
 			}
 		case st.Progress.JSONL != "":

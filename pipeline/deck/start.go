@@ -35,7 +35,7 @@ func (d *Deck) startWorkers(ctx context.Context, j engine.Job) engine.Outcome {
 	}
 	d.p.Mover.QueueArtifacts()
 	d.sayWhatIsLeftOut(st)
-	ranks, err = d.wantRunning(ctx, st, ranks)
+	ranks, err = d.wantRunning(ctx, st, ranks, j.Plan.Intent)
 	if err != nil {
 		return asReason(err)
 	}
@@ -79,37 +79,37 @@ func (d *Deck) stepRanks(s pipeline.Step) (string, []int, error) {
 
 // wantRunning records that the given ranks (nil: all) should run. Workers that
 // live stay as they are. It returns the ranks.
-func (d *Deck) wantRunning(ctx context.Context, st *spec.Stage, ranks []int) ([]int, error) {
-	placed, err := d.place(ctx, st)
+func (d *Deck) wantRunning(ctx context.Context, st *spec.Stage, ranks []int, in pipeline.Intent) ([]int, error) {
+	placed, err := d.place(ctx, st, in)
 	if err != nil {
 		return nil, err
 	}
 	if ranks == nil {
-		for rank := range placed {
-			ranks = append(ranks, rank)
-		}
+		ranks = placed.ranks()
 	}
-	if last := slices.Max(ranks); last >= len(placed) {
-		return nil, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot start %q: the stage has %d ranks here", workerID(st.Name, last), len(placed))
+	for _, rank := range ranks {
+		if !placed.has(rank) {
+			return nil, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot start %q: the stage has %d ranks here", workerID(st.Name, rank), len(placed.gpus))
+		}
 	}
 	seen := d.seenAll()[st.Name]
 	if !anyAlive(seen) {
-		if err := d.noteBaseline(placed, d.p.Sensor.GPUs(ctx)); err != nil {
+		if err := d.noteBaseline(placed.gpus, d.p.Sensor.GPUs(ctx)); err != nil {
 			return nil, err
 		}
 	}
 	now := d.p.Now()
 	err = d.wants.change(st.Name, func(w *pipeline.StageWant) {
 		all := ranks
-		if w.Want != pipeline.WantRunning || w.World != len(placed) {
+		if w.Want != pipeline.WantRunning || w.World != placed.world || !samePart(w.Place, placed.part) {
 			all = wholeWorld(placed, ranks, w)
 		}
 		if w.Want != pipeline.WantRunning {
 			w.Since = now
 		}
-		w.Want, w.World = pipeline.WantRunning, len(placed)
+		w.Want, w.World, w.Place = pipeline.WantRunning, placed.world, placed.part
 		for _, rank := range all {
-			w.Workers[rank] = wantedWorker(w.Workers[rank], seen[rank], placed[rank], slices.Contains(ranks, rank))
+			w.Workers[rank] = wantedWorker(w.Workers[rank], seen[rank], placed.held(rank), slices.Contains(ranks, rank))
 		}
 	})
 	d.fold(pipeline.WantsReading{At: now, Stages: d.wants.stages()})
@@ -130,11 +130,15 @@ func wantedWorker(old pipeline.WorkerWant, seen pipeline.LaunchSeen, place []pip
 	return pipeline.WorkerWant{Launches: old.Launches, GPUs: place, Stopping: !asked}
 }
 
+func samePart(a, b *pipeline.Placement) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
+
 // wholeWorld lists every rank when a stage that was down comes up, so that
 // ranks that were not asked for get their place too.
-func wholeWorld(placed [][]pipeline.GPURef, asked []int, w *pipeline.StageWant) []int {
+func wholeWorld(placed placed, asked []int, w *pipeline.StageWant) []int {
 	all := slices.Clone(asked)
-	for rank := range placed {
+	for _, rank := range placed.ranks() {
 		if _, known := w.Workers[rank]; !known && !slices.Contains(all, rank) {
 			all = append(all, rank)
 		}

@@ -31,6 +31,9 @@ func (s *server) endpoints() []endpoint {
 		{method: "GET", path: wire.PathFailures, call: s.getFailures},
 		{method: "GET", path: wire.PathWorker, call: s.getWorker},
 		{method: "GET", path: wire.PathPlanned + "{id}/files", call: s.getPlanFiles},
+		{method: "GET", path: wire.PathPlanned + "{id}", call: s.getPlanned},
+		{method: "POST", path: wire.PathHold, mutates: true, call: s.postHold},
+		{method: "POST", path: wire.PathRelease, mutates: true, call: s.postRelease},
 		{method: "GET", path: wire.PathStrange, call: s.getStrangers},
 		{method: "POST", path: wire.PathResolve, mutates: true, call: s.postResolve},
 		{method: "POST", path: wire.PathRetry, mutates: true, call: s.postRetry},
@@ -156,6 +159,46 @@ func (s *server) getPlanFiles(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	return s.deck.PlanFiles(ctx, r.PathValue("id"), int(offset), int(limit))
+}
+
+// holder is the deck, if it takes part in actions on several nodes.
+func (s *server) holder() (pipeline.Holder, error) {
+	if h, ok := s.deck.(pipeline.Holder); ok {
+		return h, nil
+	}
+	return nil, pipeline.Problemf(pipeline.ProblemRefused, "", "cannot hold a lease: this deck acts alone")
+}
+
+func (s *server) getPlanned(ctx context.Context, r *request) (any, error) {
+	h, err := s.holder()
+	if err != nil {
+		return nil, err
+	}
+	return h.Planned(ctx, r.PathValue("id"))
+}
+
+func (s *server) postHold(ctx context.Context, r *request) (any, error) {
+	h, err := s.holder()
+	if err != nil {
+		return nil, err
+	}
+	var req pipeline.ApplyRequest
+	if err := r.decode(&req); err != nil {
+		return nil, err
+	}
+	return struct{}{}, h.Hold(ctx, req)
+}
+
+func (s *server) postRelease(ctx context.Context, r *request) (any, error) {
+	h, err := s.holder()
+	if err != nil {
+		return nil, err
+	}
+	var req pipeline.ApplyRequest
+	if err := r.decode(&req); err != nil {
+		return nil, err
+	}
+	return struct{}{}, h.Release(ctx, req.Plan)
 }
 
 func (s *server) getStrangers(ctx context.Context, r *request) (any, error) {

@@ -47,7 +47,10 @@ type Client struct {
 	offset time.Duration
 }
 
-var _ pipeline.Deck = (*Client)(nil)
+var (
+	_ pipeline.Deck   = (*Client)(nil)
+	_ pipeline.Holder = (*Client)(nil)
+)
 
 // Dialer opens one connection to an agent: a unix socket here, or a channel of
 // an SSH connection.
@@ -264,6 +267,23 @@ func (c *Client) PlanFiles(ctx context.Context, plan string, offset, limit int) 
 	query := url.Values{"offset": {strconv.Itoa(offset)}, "limit": {strconv.Itoa(limit)}}
 	err := c.get(ctx, quick, wire.PathPlanned+url.PathEscape(plan)+"/files", query, &page)
 	return page, err
+}
+
+// Planned implements pipeline.Holder.
+func (c *Client) Planned(ctx context.Context, plan string) (pipeline.Plan, error) {
+	var p pipeline.Plan
+	err := c.get(ctx, quick, wire.PathPlanned+url.PathEscape(plan), nil, &p)
+	return p, err
+}
+
+// Hold implements pipeline.Holder.
+func (c *Client) Hold(ctx context.Context, req pipeline.ApplyRequest) error {
+	return c.post(ctx, slow, wire.PathHold, rand.Text(), req, &struct{}{})
+}
+
+// Release implements pipeline.Holder.
+func (c *Client) Release(ctx context.Context, plan string) error {
+	return c.post(ctx, quick, wire.PathRelease, rand.Text(), pipeline.ApplyRequest{Plan: plan}, &struct{}{})
 }
 
 // Strangers implements pipeline.Deck.

@@ -23,6 +23,18 @@ func (v view) link(now time.Time, interval time.Duration) Link {
 	return link
 }
 
+// LinkOf is the link to an agent that could not be asked once.
+func LinkOf(err error) Link {
+	link := Link{State: pipeline.LinkLost, Reason: new(pipeline.Clean(err.Error()))}
+	switch {
+	case errors.Is(err, ErrVersion):
+		link.State = pipeline.LinkVersion
+	case errors.Is(err, ErrDenied):
+		link.State = pipeline.LinkAuth
+	}
+	return link
+}
+
 func (v view) state(now time.Time, interval time.Duration) (pipeline.LinkState, string) {
 	why := ""
 	if v.err != nil {

@@ -51,6 +51,8 @@ const (
 	PathResolve  = "/v1/resolve"
 	PathStrange  = "/v1/strangers"
 	PathStop     = "/v1/stop"
+	PathHold     = "/v1/hold"
+	PathRelease  = "/v1/release"
 
 	PathCredentials = "/v1/credentials"
 )
