@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from rig import HERE, Deck, children, cpu_seconds, extract_stage, is_helper, spec, wait
+from rig import HERE, Deck, children, cpu_seconds, extract_stage, is_helper, small_model, spec, wait
 
 STALL_AFTER = 10
 
@@ -90,11 +90,7 @@ def costs(agent):
 def prepare(run):
     small = os.path.join(run.dir, "slow.jsonl")
     run.call(sys.executable, os.path.join(HERE, "make_samples.py"), "--out", small, "--count", "6000", "--length", "16-64", "--vocabulary", "32000")
-    if run.real and not os.path.exists(os.path.join(run.dir, "model")):
-        code, out, errs = run.call(sys.executable, os.path.join(HERE, "make_model.py"), "--out", os.path.join(run.dir, "model"), "--hidden", "1280", "--vocabulary", "32000", timeout=300)
-        run.note("healthy", model=out.strip() or errs[-500:])
-        if code:
-            raise RuntimeError(errs[-2000:])
+    small_model(run, "healthy")
     return small
 
 

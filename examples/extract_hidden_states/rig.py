@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tarfile
 import tempfile
 import threading
@@ -22,7 +23,8 @@ class Run:
 
     def __init__(self, a):
         self.a, self.begin = a, time.monotonic()
-        self.dir = a.work or tempfile.mkdtemp(prefix="pdrun-")
+        self.dir = os.path.abspath(a.work) if a.work else tempfile.mkdtemp(prefix="pdrun-")
+        os.makedirs(self.dir, exist_ok=True)
         self.out = os.path.abspath(a.out)
         os.makedirs(os.path.join(self.out, "record"), exist_ok=True)
         self.results = {"parts": {}}
@@ -261,6 +263,18 @@ class Deck:
             time.sleep(0.5)
 
     stage_names = ("extract",)
+
+
+def small_model(run, part):
+    """A model that is made and loaded in seconds, unless the folder has one already."""
+    model = os.path.join(run.dir, "model")
+    if not run.real or os.path.exists(model):
+        return
+    code, out, errs = run.call(sys.executable, os.path.join(HERE, "make_model.py"), "--out", model + ".part", "--hidden", "1280", "--vocabulary", "32000", timeout=200)
+    run.note(part, model=out.strip() or errs[-500:])
+    if code:
+        raise RuntimeError(errs[-2000:])
+    os.rename(model + ".part", model)
 
 
 def spec(run, name, stage):

@@ -12,9 +12,9 @@ import shutil
 import sys
 import time
 
-from rig import HERE, Console, Deck, extract_stage, spec, wait
+from rig import HERE, Console, Deck, extract_stage, small_model, spec, wait
 
-COUNT, TOO_LONG = 1200, 2
+COUNT, TOO_LONG = 2400, 2
 LAYERS_B = "2,6,10"
 
 
@@ -23,11 +23,7 @@ def prepare(run):
     begin = time.monotonic()
     samples = os.path.join(run.dir, "session.jsonl")
     run.call(sys.executable, os.path.join(HERE, "make_samples.py"), "--out", samples, "--count", str(COUNT), "--too-long", str(TOO_LONG), "--length", "64-192", "--vocabulary", "32000")
-    if run.real and not os.path.exists(os.path.join(run.dir, "model")):
-        code, out, errs = run.call(sys.executable, os.path.join(HERE, "make_model.py"), "--out", os.path.join(run.dir, "model"), "--hidden", "1280", "--vocabulary", "32000", timeout=200)
-        run.note("session", model=out.strip() or errs[-500:])
-        if code:
-            raise RuntimeError(errs[-2000:])
+    small_model(run, "session")
     run.note("session", data_seconds=round(time.monotonic() - begin, 1))
     return samples
 
@@ -38,7 +34,7 @@ class Session:
     def __init__(self, run, samples):
         self.run, self.moments = run, 0
         self.scratch = os.path.join("/dev/shm", f"pdrun-{os.getpid()}")
-        slow = ["--batch", "8", "--pause", "0.15"]
+        slow = ["--batch", "8", "--pause", "0.4" if run.real else "0.15"]  # or the pivot would find nothing left to do
         memory = "    gpu_memory: 1GB\n" if run.gpu else ""
         a = extract_stage(run, samples, COUNT + TOO_LONG, more=[*slow, "--cache", self.scratch + "_{rank}"], extra=f'    scratch: ["{self.scratch}_{{rank}}"]\n')
         b = extract_stage(run, samples, COUNT + TOO_LONG, more=slow, name="extract_b", layers=LAYERS_B, folder="states_b")
