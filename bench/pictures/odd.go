@@ -77,14 +77,7 @@ func oddPicture(bin, out string, text bool) error {
 	if err := t.Type("e"); err != nil {
 		return err
 	}
-	if _, err := t.Await("the list of failures", patience, func(s string) bool {
-		for _, name := range []string{"a link.bin", "a dangling link.bin", "a fifo.bin", "a socket.bin", "two names.bin", "cut short.bin", "--help.bin"} {
-			if !strings.Contains(s, name) {
-				return false
-			}
-		}
-		return true
-	}); err != nil {
+	if _, err := t.Await("the list of failures", patience, listsOdd); err != nil {
 		return fmt.Errorf("%w\n%s", err, t.Text())
 	}
 	time.Sleep(2 * time.Second)
@@ -95,6 +88,15 @@ func oddPicture(bin, out string, text bool) error {
 	}
 	fmt.Println(filepath.Join(out, "odd-files.svg"))
 	return os.WriteFile(filepath.Join(out, "odd-files.svg"), svg(t, w, h), 0o644)
+}
+
+func listsOdd(screen string) bool {
+	for _, name := range []string{"a link.bin", "a dangling link.bin", "a fifo.bin", "a socket.bin", "two names.bin", "cut short.bin", "--help.bin"} {
+		if !strings.Contains(screen, name) {
+			return false
+		}
+	}
+	return true
 }
 
 // takenNames are names of files whose keys somebody else's objects have.
