@@ -43,8 +43,7 @@ func (p *Problem) Unwrap() error { return p.Err }
 // Problem in it stay; without one it is a failure.
 func Wrapf(err error, format string, args ...any) *Problem {
 	kind, hint := ProblemFailed, ""
-	var p *Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*Problem](err); ok {
 		kind, hint = p.Kind, p.Hint
 	}
 	return Problemf(kind, hint, "%s: %w", fmt.Sprintf(format, args...), err)

@@ -64,7 +64,7 @@ func TestAProcessIsNotNamedTwice(t *testing.T) {
 // What an action has changed is looked at again at once, and a plan that was
 // used says so whatever it changed.
 func TestPlansAfterAnActionSeeWhatItDid(t *testing.T) {
-	withSixFiles(t, func(t *testing.T, w_ *world, d *Deck) {
+	withSixFiles(t, func(t *testing.T, _ *world, d *Deck) {
 		p := wipePlan(t, d, wipe(states))
 		if a := applied(t, d, p, "3 d"); a.Result != pipeline.Verified {
 			t.Fatal(*a.Reason)
