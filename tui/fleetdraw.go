@@ -60,26 +60,7 @@ func drawFleet(in input, bs []board, u *ui, sz size) []line {
 			out = append(out, p.line(b, sz.w))
 		}
 	}
-	cols := fleetColumns()
-	total := func() int {
-		n := 2
-		for _, c := range cols {
-			n += c.w + 1
-		}
-		return n
-	}
-	for total() > sz.w {
-		worst := 0
-		for i, c := range cols {
-			if c.drop > cols[worst].drop {
-				worst = i
-			}
-		}
-		if cols[worst].drop == 0 {
-			break
-		}
-		cols = slices.Delete(cols, worst, worst+1)
-	}
+	cols := columnsWithin(sz.w)
 	title := line{span{text: "  "}}
 	for _, c := range cols {
 		title = append(title, txt(dim, c.text(c.title)+" "))
@@ -99,6 +80,29 @@ func drawFleet(in input, bs []board, u *ui, sz size) []line {
 		out = append(out, eventsOf(fleetEvents(bs, u), size{sz.w, sz.h - len(out)})...)
 	}
 	return out
+}
+
+// columnsWithin are the columns that a width has room for.
+func columnsWithin(w int) []fleetColumn {
+	cols := fleetColumns()
+	total := 2
+	for _, c := range cols {
+		total += c.w + 1
+	}
+	for total > w {
+		worst := 0
+		for i, c := range cols {
+			if c.drop > cols[worst].drop {
+				worst = i
+			}
+		}
+		if cols[worst].drop == 0 {
+			break
+		}
+		total -= cols[worst].w + 1
+		cols = slices.Delete(cols, worst, worst+1)
+	}
+	return cols
 }
 
 // lostLine says of a node without a living link what is done about it.
@@ -185,30 +189,29 @@ func fleetProgress(bs []board, stage string) (stageProgress, bool) {
 	var rate, eta *float64
 	running := false
 	for _, b := range bs {
-		for _, s := range b.node.Stages {
-			if s.Name != stage {
-				continue
-			}
-			p := progressOf(s)
-			if out.stage.Name == "" || active(s.State) && !running {
-				had := out.verified
-				out.stage, out.percent = s, p.percent
-				out.verified = cmp.Or(had, p.verified)
-			}
-			running = running || active(s.State)
-			if p.verified != nil && (out.verified == nil || *p.verified > *out.verified) {
-				out.verified, out.percent = p.verified, p.percent
-			}
-			if b.stale {
-				continue
-			}
-			if s.SamplesPerSecond != nil {
-				total := deref(rate) + *s.SamplesPerSecond
-				rate = &total
-			}
-			if s.ETASeconds != nil && (eta == nil || *s.ETASeconds > *eta) {
-				eta = s.ETASeconds
-			}
+		i := slices.IndexFunc(b.node.Stages, func(s pipeline.StageSnapshot) bool { return s.Name == stage })
+		if i < 0 {
+			continue
+		}
+		s := b.node.Stages[i]
+		p := progressOf(s)
+		if out.stage.Name == "" || active(s.State) && !running {
+			had := out.verified
+			out.stage, out.percent = s, p.percent
+			out.verified = cmp.Or(had, p.verified)
+		}
+		running = running || active(s.State)
+		if p.verified != nil && (out.verified == nil || *p.verified > *out.verified) {
+			out.verified, out.percent = p.verified, p.percent
+		}
+		if b.stale {
+			continue
+		}
+		if s.SamplesPerSecond != nil {
+			rate = new(deref(rate) + *s.SamplesPerSecond)
+		}
+		if s.ETASeconds != nil && (eta == nil || *s.ETASeconds > *eta) {
+			eta = s.ETASeconds
 		}
 	}
 	out.stage.SamplesPerSecond, out.stage.ETASeconds, out.atLeast = rate, eta, true

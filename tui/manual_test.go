@@ -114,7 +114,6 @@ func examplePlan(in pipeline.Intent, now time.Time) pipeline.Plan {
 		},
 	}
 	switch in.Verb {
-	case pipeline.VerbStart, pipeline.VerbSettle, pipeline.VerbPause, pipeline.VerbResume, pipeline.VerbPush:
 	case pipeline.VerbWipe:
 		p.Confirm = new("1204 dflash-qwen36-27b")
 		p.Loss = pipeline.Loss{
@@ -127,6 +126,7 @@ func examplePlan(in pipeline.Intent, now time.Time) pipeline.Plan {
 		p.Executable, p.Blocked = false, []string{"the lease is held by bob@laptop (a-13)"}
 	case pipeline.VerbStop, pipeline.VerbRestart, pipeline.VerbPivot:
 		p.Confirm = new("dflash-qwen36-27b")
+	default: // the others take nothing away
 	}
 	return p
 }

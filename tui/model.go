@@ -2,6 +2,7 @@ package tui
 
 import (
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -205,17 +206,17 @@ func (m *model) board() board {
 
 // farewell says what goes on without the console.
 func (m *model) farewell() string {
-	out := ""
+	var out strings.Builder
 	for _, n := range m.in.snap.Nodes {
 		if a := n.Action; a != nil && a.EndedAt == nil {
 			where := ""
 			if len(m.in.snap.Nodes) > 1 {
 				where = " of " + n.Name
 			}
-			out += clean(string(a.Verb)+" "+a.Target+" ("+a.ID+") goes on in the agent"+where) + "\n"
+			out.WriteString(clean(string(a.Verb)+" "+a.Target+" ("+a.ID+") goes on in the agent"+where) + "\n")
 		}
 	}
-	return out
+	return out.String()
 }
 
 // linked says why nothing can be asked of the agent now; "" if it can.
