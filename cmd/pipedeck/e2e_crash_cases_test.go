@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -164,7 +165,7 @@ func (w *crash) wiped() {
 // hand starts a process as an operator would, with nobody watching.
 func (w *crash) hand(env []string, argv ...string) {
 	w.t.Helper()
-	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // it outlives this function
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = w.dir, env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -183,7 +184,7 @@ func (w *crash) startsByHand() {
 		w.hand(w.env, w.bin, "sim-worker", "--rank", strconv.Itoa(rank), "--world-size", "2", "--out", filepath.Join(w.dir, "out"), "--written", "written",
 			"--progress", fmt.Sprintf("p%d.json", rank), "--done", "done.txt", "--total", strconv.Itoa(crashTotal), "--size", strconv.Itoa(crashSize), "--rate", "4", "--load", "10ms")
 	}
-	w.args = append(w.args[:len(w.args):len(w.args)], "--pid", joined(w.byHand))
+	w.args = append(slices.Clip(w.args), "--pid", joined(w.byHand))
 }
 
 func (w *crash) adopted() {
@@ -212,7 +213,7 @@ func (w *crash) stray() {
 	}
 	w.must(w.t, "stop", "extract", "--confirm", "m")
 	w.hand(strings.Split(strings.TrimRight(string(raw), "\x00"), "\x00"), "sleep", "600")
-	w.args = append(w.args[:len(w.args):len(w.args)], "--pid", joined(w.byHand))
+	w.args = append(slices.Clip(w.args), "--pid", joined(w.byHand))
 }
 
 func (w *crash) strayIsGone() {
