@@ -219,7 +219,7 @@ func (d *decision) storeOf(w wiping) {
 
 func (d *decision) undo(undoable bool) {
 	if !undoable {
-		d.plan.Undo = Undo{Reason: new("no undo: the files are on a filesystem of their own (such as a tmpfs), and are removed at once")}
+		d.plan.Undo = Undo{Reason: new("the files are on a filesystem of their own (such as a tmpfs), and are removed at once")}
 		return
 	}
 	d.plan.Undo = Undo{
