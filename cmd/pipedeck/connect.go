@@ -43,8 +43,7 @@ type spawnWith struct {
 // copy: editing the file does not change a running deck.
 func (a *app) spawn(ctx context.Context, s specFile, with *spawnWith) error {
 	if _, err := os.Stat(s.Workdir); err != nil {
-		return pipeline.Problemf(pipeline.ProblemFailed, "make the directory, or correct `workdir`",
-			"cannot use the workdir %q: %v", s.Workdir, cause(err))
+		return noWorkdir(s.Workdir, cause(err).Error())
 	}
 	if err := agent.PrepareStateDir(s.StateDir); err != nil {
 		return err
@@ -68,6 +67,10 @@ func (a *app) spawn(ctx context.Context, s specFile, with *spawnWith) error {
 		opts.Env, opts.Exe = with.env, with.exe
 	}
 	return agent.Spawn(ctx, opts)
+}
+
+func noWorkdir(dir, why string) error {
+	return pipeline.Problemf(pipeline.ProblemFailed, "make the directory, or correct `workdir`", "cannot use the workdir %q: %s", dir, why)
 }
 
 // writeFile replaces a small file in one step.

@@ -59,7 +59,7 @@ func (a *app) overSSH(s specFile) (*far, error) {
 	for _, note := range target.Notes {
 		f.say("note: %s", note)
 	}
-	opts := ssh.Options{Target: target, Accept: a.accept(s), Say: f.say}
+	opts := ssh.Options{Target: target, Accept: a.accept(s), Say: f.say, Workdir: s.Workdir}
 	if isTerminal(a.in) && isTerminal(a.err) {
 		opts.Prompt = terminalPrompt{in: a.in, out: a.err, a: a}
 	}
@@ -172,6 +172,9 @@ func (f *far) install(ctx context.Context) error {
 	probe, err := f.node.Probe(ctx)
 	if err != nil {
 		return err
+	}
+	if probe.NoWorkdir { // before minutes of an upload, not after
+		return noWorkdir(f.s.Workdir, "there is no such directory on "+f.s.node.Name)
 	}
 	p, err := f.a.programFor(probe.Arch)
 	if err != nil {

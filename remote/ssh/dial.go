@@ -38,6 +38,7 @@ type Options struct {
 	// Keepalive is how often the peer is asked and how long it may not answer; the
 	// zero value is 10 s and 15 s, so that a dead one is noticed within 30 s.
 	Keepalive Keepalive
+	Workdir   string // that a probe looks for; "" none
 }
 
 // Keepalive is how a dead peer is found.
@@ -132,7 +133,7 @@ func reach(ctx context.Context, l *link, t *Target) (net.Conn, error) {
 	if len(l.hops) == 0 {
 		conn, err := (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext(ctx, "tcp", t.Addr())
 		if err != nil {
-			return nil, lost("", "cannot reach %q: %w", t.Addr(), shorter(err))
+			return nil, lost(whyUnreached(err), "cannot reach %q: %w", t.Addr(), shorter(err))
 		}
 		l.hear()
 		return heardConn{Conn: conn, l: l}, nil
@@ -308,7 +309,7 @@ func (d *dialer) explain(t *Target, keys *hostKeys, ring *keyring, err error) er
 	case refusedKeys(err):
 		return denied(t, "name the right key with IdentityFile in ~/.ssh/config, or ssh-add it", "the server accepts none of the keys (%s%s)", ring.tried(), notes)
 	}
-	return lost("", "cannot connect to %q: %w", t.label(), err)
+	return lost(whyUnreached(err), "cannot connect to %q: %w", t.label(), shorter(err))
 }
 
 // shorter drops the address that net repeats.

@@ -143,13 +143,17 @@ func (h *hostKeys) unknown(key xssh.PublicKey) error {
 	if slices.Contains(h.accept.Fingerprints, shown) {
 		return h.record(key)
 	}
+	other := ""
+	if len(h.accept.Fingerprints) > 0 {
+		other = ", accepted is " + strings.Join(h.accept.Fingerprints, ", ")
+	}
 	if h.prompt == nil {
 		return h.problem(
 			fmt.Sprintf("compare it with what the provider shows, then: %s %s", h.accept.Command, shown),
-			"its host key is not known: it shows %s %s", key.Type(), shown)
+			"its host key is not known: it shows %s %s%s", key.Type(), shown, other)
 	}
-	answer, err := h.prompt.Ask(fmt.Sprintf("The host key of %s is not known.\n%s %s\nType yes if it is the right one: ",
-		knownhosts.Normalize(h.target.KeyName), key.Type(), shown))
+	answer, err := h.prompt.Ask(fmt.Sprintf("The host key of %s is not known%s.\n%s %s\nType yes if it is the right one: ",
+		knownhosts.Normalize(h.target.KeyName), other, key.Type(), shown))
 	if err != nil || strings.TrimSpace(answer) != "yes" {
 		return h.problem("", "its host key was not accepted: %s %s", key.Type(), shown)
 	}

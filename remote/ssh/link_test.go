@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"pipedeck/pipeline"
 	"pipedeck/remote/client"
 	"pipedeck/remote/ssh"
 	"pipedeck/remote/ssh/sshtest"
@@ -143,6 +144,32 @@ func TestNobodyListens(t *testing.T) {
 	_, err := o.node(t, "root@127.0.0.1:1").Probe(t.Context())
 	if !errors.Is(err, client.ErrLink) || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("%v", err)
+	}
+	if p, ok := errors.AsType[*pipeline.Problem](err); !ok || !strings.Contains(p.Hint, "nothing listens there") {
+		t.Errorf("the hint: %+v", p)
+	}
+}
+
+func TestAServerThatHangsUp(t *testing.T) {
+	t.Parallel()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	o := &operator{Laptop: sshtest.NewLaptop(t)}
+	_, err = o.node(t, "root@"+l.Addr().String()).Probe(t.Context())
+	if p, ok := errors.AsType[*pipeline.Problem](err); !ok || !strings.Contains(p.Hint, "the server cut the connection") {
+		t.Errorf("%v: %+v", err, p)
 	}
 }
 

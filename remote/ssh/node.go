@@ -269,7 +269,7 @@ func (n *Node) Probe(ctx context.Context) (Probe, error) {
 	if err != nil {
 		return Probe{}, err
 	}
-	return l.probe(ctx, n.stateDir)
+	return l.probe(ctx, n.stateDir, n.dialer.opts.Workdir)
 }
 
 // answer is what the program says on the node: a result, or a Problem.

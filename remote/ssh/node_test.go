@@ -152,6 +152,8 @@ func TestHostKeys(t *testing.T) {
 		o := laptop(t)
 		o.headless = true
 		o.fails(t, s.Dest(), "not known", "ACCEPT "+shown)
+		o.accept = []string{"SHA256:another"}
+		o.fails(t, s.Dest(), "it shows ssh-ed25519 "+shown, "accepted is SHA256:another", "ACCEPT "+shown)
 		o.accept = []string{shown}
 		o.probes(t, s.Dest())
 		o.accept = nil

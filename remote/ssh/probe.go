@@ -23,6 +23,8 @@ type Probe struct {
 	ClockOffset     time.Duration // the node's clock minus ours
 	Server          string        // of the SSH server
 	Bases           []Base        // in the order of preference
+	// NoWorkdir says that the directory of Options.Workdir is not there.
+	NoWorkdir bool
 }
 
 // Base is a directory that programs could be installed in.
@@ -81,7 +83,7 @@ try() {
 `
 
 // probe asks the node what it is and where programs can be put.
-func (l *link) probe(ctx context.Context, stateDir string) (Probe, error) {
+func (l *link) probe(ctx context.Context, stateDir, workdir string) (Probe, error) {
 	var b strings.Builder
 	b.WriteString(probeScript)
 	for _, dir := range baseDirs(stateDir) {
@@ -94,6 +96,9 @@ func (l *link) probe(ctx context.Context, stateDir string) (Probe, error) {
 			// A directory that is not there is not made for a program's sake.
 			fmt.Fprintf(&b, "[ -d %s ] && try %s\n", quoteShell(path.Dir(dir)), quoteShell(dir))
 		}
+	}
+	if workdir != "" {
+		fmt.Fprintf(&b, "[ -d %s ] || say noworkdir 1\n", quoteShell(workdir))
 	}
 	before := time.Now()
 	values, err := l.script(ctx, b.String())
@@ -122,7 +127,7 @@ var goArch = map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "
 func parseProbe(values map[string][]string) Probe {
 	p := Probe{
 		Kernel: first(values["kernel"]), Machine: first(values["machine"]), Home: first(values["home"]),
-		Gzip: values["gzip"] != nil, UID: -1,
+		Gzip: values["gzip"] != nil, UID: -1, NoWorkdir: values["noworkdir"] != nil,
 	}
 	p.Arch = goArch[p.Machine]
 	if uid, err := strconv.Atoi(first(values["uid"])); err == nil {
