@@ -5,13 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -237,61 +235,6 @@ func (d *farDeck) awaitHello(t *testing.T, instance string) {
 		}
 	}
 	t.Fatal("no other agent comes")
-}
-
-// testBesideLogs measures how long control takes while a large log comes over
-// the same client, and says it.
-func testBesideLogs(t *testing.T, bin string) {
-	if !full() {
-		t.Skip("a measurement: PIPEDECK_FULL=1")
-	}
-	d := newFarDeck(t, bin, sshtest.Options{})
-	d.write(t, "pipedeck.yaml", strings.Replace(fmt.Sprintf(cutYAML, d.work, d.node.Dest(), d.puts.url, 4, 1),
-		"mkdir -p out;", "mkdir -p out; head -c 60000000 /dev/urandom | od -An -tx1 | head -c 200000000;", 1))
-	d.must(t, "start", "extract")
-	a := &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard, env: func(name string) string {
-		return map[string]string{"HOME": d.laptop.Home}[name]
-	}}
-	a.flag.spec = filepath.Join(d.dir, "pipedeck.yaml")
-	s, err := a.loadSpec()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := a.overSSH(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.closeNodes()
-	c, err := f.dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
-	defer stop()
-	var got atomic.Int64
-	for rank := range 4 {
-		go func() {
-			req := pipeline.LogRequest{Worker: workerName("extract", rank), Tail: 1_000_000, Wait: time.Second}
-			for ctx.Err() == nil && got.Load() < 200e6 {
-				chunk, err := c.Log(ctx, req)
-				if err != nil {
-					return
-				}
-				got.Add(int64(len(chunk.Data)))
-				req = pipeline.LogRequest{Worker: req.Worker, Cursor: chunk.Cursor, Wait: time.Second}
-			}
-		}()
-	}
-	var took []time.Duration
-	for ctx.Err() == nil && got.Load() < 200e6 {
-		began := time.Now()
-		if _, err := c.Snapshot(ctx); err == nil {
-			took = append(took, time.Since(began))
-		}
-	}
-	slices.Sort(took)
-	t.Logf("%d MB of logs, %d snapshots beside them: median %v, 99 %% within %v, slowest %v",
-		got.Load()/1e6, len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
 }
 
 // testSync starts a worker whose code comes from the laptop, and a changed one

@@ -33,6 +33,11 @@ const (
 // that was cut is back within seconds, or not soon.
 var insistAfter = []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second}
 
+// bulkWindow is how much of what is large may be on its way at once. More would
+// fill the queue in front of a slow link, where packets of control are lost and
+// sent again 200 ms later; less would be slow over a long one.
+const bulkWindow = 64 << 10
+
 // Client is a pipeline.Deck that asks an agent. It is safe for concurrent use.
 // Its errors are *pipeline.Problem; errors.Is tells ErrNoAgent, ErrVersion and
 // ErrDenied.
@@ -42,6 +47,7 @@ type Client struct {
 	http  *http.Client
 	bulk  *http.Client // for what is large
 	via   func() string
+	lane  lane
 	first wire.Hello // from when it was dialled
 	// offset is how far the node's clock is before this one's, at the first hello.
 	offset time.Duration
@@ -98,6 +104,9 @@ func DialTunnel(ctx context.Context, t Tunnel) (*Client, error) {
 	c := newClient(t.Where, wire.Current(), t.Dial)
 	c.http = shared(t.Dial)
 	c.bulk = shared(t.Bulk)
+	if transport, ok := c.bulk.Transport.(*http.Transport); ok {
+		transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerConnection: bulkWindow, MaxReceiveBufferPerStream: bulkWindow}
+	}
 	c.via = t.Via
 	return c.greet(ctx)
 }
@@ -358,6 +367,12 @@ func (c *Client) insist(ctx context.Context, call func() error) error {
 
 // roundTrip makes one call of at most limit (0: as long as ctx).
 func (c *Client) roundTrip(ctx context.Context, over *http.Client, limit time.Duration, method, path, key string, body []byte, out any) error {
+	switch {
+	case over == c.http && limit == quick: // a long poll waits by itself
+		defer c.lane.enter()()
+	case over != c.http:
+		c.lane.giveWay(ctx)
+	}
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)

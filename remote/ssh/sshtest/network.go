@@ -95,6 +95,16 @@ func (n *Network) Down(t testing.TB) { t.Helper(); n.there(t, "link", "set", n.f
 // Up plugs it in again.
 func (n *Network) Up(t testing.TB) { t.Helper(); n.there(t, "link", "set", n.far, "up") }
 
+// Limit lets what comes from there through at a rate as tc has it, with up to
+// 50 ms of it waiting; without tc the test is skipped.
+func (n *Network) Limit(t testing.TB, rate string) {
+	t.Helper()
+	command := append(n.enter(), "tc", "qdisc", "add", "dev", n.far, "root", "tbf", "rate", rate, "burst", "32k", "latency", "50ms")
+	if out, err := tool(command[0], command[1:]...); err != nil {
+		t.Skipf("a rate cannot be limited here: %v: %s", err, out)
+	}
+}
+
 func tool(name string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
