@@ -119,7 +119,7 @@ func rotate(f *os.File, path string, size int64, keep int) error {
 	// What came meanwhile, so that next to nothing lies between the last read
 	// and the cut.
 	more, err := io.Copy(out, f)
-	if err != nil {
+	if err = errors.Join(err, out.Close()); err != nil { // some filesystems say only now that the copy failed
 		return fmt.Errorf("cannot rotate log: %w", err)
 	}
 	if err := f.Truncate(0); err != nil {
