@@ -96,8 +96,12 @@ func (d *decision) strangers() {
 		if s.GPUMem >= 0 {
 			mem = humanBytes(s.GPUMem) + " of GPU memory"
 		}
-		d.note(fmt.Sprintf("pid %d of %s, started %s, %s, %d children: %s",
-			s.PID, s.User, s.StartedAt.UTC().Format(time.DateTime), mem, s.Children, Clean(strings.Join(s.Argv, " "))))
+		children := ""
+		if s.Children > 0 {
+			children = fmt.Sprintf(", %d children", s.Children)
+		}
+		d.note(fmt.Sprintf("pid %d of %s, started %sZ, %s%s: %s",
+			s.PID, s.User, s.StartedAt.UTC().Format(time.DateTime), mem, children, Clean(strings.Join(MaskArgs(s.Argv), " "))))
 	}
 }
 

@@ -144,7 +144,7 @@ func (v *actionView) draw(b board, u *ui, sz size) []line {
 		word, l = "INTERRUPTED, waits for you", warn
 	}
 	parts := []part{
-		{span: txt(ident, fmt.Sprintf(" %s %s ", strings.ToUpper(string(a.Verb)), a.Target))},
+		{span: txt(ident, " "+strings.TrimSpace(strings.ToUpper(string(a.Verb))+" "+a.Target)+" ")},
 		{span: txt(l, word)},
 		{span: txt(dim, a.ID), drop: 1},
 		{span: txt(dim, "by "+a.By), drop: 3},

@@ -33,10 +33,32 @@ func (p planParts) height() int { return len(p.head) + len(p.loss) + len(p.foot)
 // they take fewer lines; nothing less is said of what would be lost.
 func (v *planView) fixed(sz size, now time.Time) planParts {
 	parts := v.parts(sz.w, now, true)
-	if parts.height()+min(stepRoom, len(v.plan.Steps)+len(v.plan.Blocked)) > sz.h {
+	steps, notes := len(v.plan.Steps)+len(v.plan.Blocked), v.plan.Notes
+	if parts.height()+min(stepRoom, steps)+min(1, len(notes)) > sz.h {
 		parts = v.parts(sz.w, now, false)
 	}
+	parts.loss = append(parts.loss, noteLines(notes, sz.w, max(1, sz.h-parts.height()-min(2*stepRoom, steps)))...)
 	return parts
+}
+
+// noteLines are the notes in at most so many lines: whole if there is room,
+// else cut, and what is left out is counted.
+func noteLines(notes []string, w, room int) []line {
+	var whole, short []line
+	for _, n := range notes {
+		for i, part := range wrap(clean(n), w-2) {
+			whole = append(whole, rowOf(warn, map[bool]string{true: "! ", false: "  "}[i == 0]+part))
+		}
+		short = append(short, rowOf(warn, cut("! "+clean(n), w)))
+	}
+	switch {
+	case len(whole) <= room:
+		return whole
+	case len(short) <= room:
+		return short
+	}
+	last := fmt.Sprintf("! %s (and %d more)", cut(clean(notes[room-1]), w-20), len(notes)-room)
+	return append(short[:room-1:room-1], rowOf(warn, cut(last, w)))
 }
 
 func (v *planView) parts(w int, now time.Time, long bool) planParts {
@@ -51,25 +73,17 @@ func (v *planView) parts(w int, now time.Time, long bool) planParts {
 	}
 	parts := planParts{head: []line{
 		bar(w, []part{
-			{span: txt(ident, fmt.Sprintf(" %s %s: %s @ %s ", planName(p), p.Target, p.Deck, p.Node))},
+			{span: txt(ident, fmt.Sprintf(" %s: %s @ %s ", strings.TrimSpace(planName(p)+" "+p.Target), p.Deck, p.Node))},
 			{span: txt(plain, age), right: true, drop: 1},
 			{span: txt(plain, "Esc = no"), right: true, drop: 2},
 		}),
 		rowOf(dim, strings.Repeat("=", w)),
 	}}
-	notes := 1
 	if long {
 		parts.head = append(parts.head, rowOf(bold, "What will happen"))
 		parts.loss = append(parts.loss, nil)
-		notes = 4
 	}
 	parts.loss = append(parts.loss, lossLines(p, w, long)...)
-	for _, n := range p.Notes[:min(notes, len(p.Notes))] {
-		parts.loss = append(parts.loss, rowOf(warn, cut("! "+clean(n), w)))
-	}
-	if more := len(p.Notes) - notes; more > 0 {
-		parts.loss[len(parts.loss)-1] = rowOf(warn, cut(fmt.Sprintf("! %s (and %d more)", cut(clean(p.Notes[notes-1]), w-20), more), w))
-	}
 	parts.foot = v.footLines(w)
 	return parts
 }

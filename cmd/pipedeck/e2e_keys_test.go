@@ -292,5 +292,8 @@ func TestE2EConsoleKeys(t *testing.T) {
 	t.Run("lives", func(t *testing.T) { testConsoleLives(t, bin) })
 	t.Run("acts", func(t *testing.T) { testConsoleActs(t, bin) })
 	t.Run("wipes", func(t *testing.T) { testConsoleWipes(t, bin) })
+	t.Run("settles first", func(t *testing.T) { testConsoleSettlesFirst(t, bin) })
+	t.Run("adopts", func(t *testing.T) { testConsoleAdopts(t, bin) })
+	t.Run("reaps", func(t *testing.T) { testConsoleReaps(t, bin) })
 	t.Run("plain", func(t *testing.T) { testConsolePlain(t, bin) })
 }
