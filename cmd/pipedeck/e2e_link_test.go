@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -146,4 +147,16 @@ func testLinkDown(t *testing.T, bin string) {
 	d.allOnce(t, files)
 	t.Logf("the open console went through %v", w.order())
 	d.must(t, "stop", "extract", "--confirm", "far")
+}
+
+// testNoWorkdir starts on a node that lacks the workdir: nothing is uploaded.
+func testNoWorkdir(t *testing.T, bin string) {
+	d := newFarDeck(t, bin, sshtest.Options{})
+	if err := os.Remove(d.work); err != nil {
+		t.Fatal(err)
+	}
+	_, errs, code := d.run(t, "start", "extract")
+	if code != exitFailed || !strings.Contains(errs, "cannot use the workdir") || strings.Contains(errs, "uploading") {
+		t.Errorf("start ends with %d: %s", code, errs)
+	}
 }

@@ -27,6 +27,7 @@ func TestE2ESSH(t *testing.T) {
 	t.Run("upgrade", func(t *testing.T) { testUpgrade(t, bin) })
 	t.Run("first contact", func(t *testing.T) { testFirstContact(t, bin) })
 	t.Run("no deploy", func(t *testing.T) { testNoDeploy(t, bin) })
+	t.Run("no workdir", func(t *testing.T) { testNoWorkdir(t, bin) })
 	t.Run("cuts", func(t *testing.T) { testCuts(t, bin) })
 	t.Run("link", func(t *testing.T) { testLinkDown(t, bin) })
 	t.Run("credentials that end", func(t *testing.T) { testCredentialsEnd(t, bin) })
@@ -229,6 +230,9 @@ func (d *farDeck) undeploys(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(d.work, ".pipedeck", "journal.jsonl")); err != nil {
 		t.Errorf("the deck's state is gone: %v", err)
+	}
+	if _, errs, code := d.run(t, "stop", "extract"); code != exitOK || !strings.Contains(errs, "nothing to do") || strings.Contains(errs, "installing") {
+		t.Errorf("stop after undeploy ends with %d: %s", code, errs)
 	}
 	if _, _, code := d.run(t, "agent", "status"); code != exitUnknown {
 		t.Errorf("status after undeploy ends with %d", code)

@@ -47,7 +47,6 @@ type Client struct {
 	http  *http.Client
 	bulk  *http.Client // for what is large
 	via   func() string
-	lane  lane
 	first wire.Hello // from when it was dialled
 	// offset is how far the node's clock is before this one's, at the first hello.
 	offset time.Duration
@@ -367,12 +366,6 @@ func (c *Client) insist(ctx context.Context, call func() error) error {
 
 // roundTrip makes one call of at most limit (0: as long as ctx).
 func (c *Client) roundTrip(ctx context.Context, over *http.Client, limit time.Duration, method, path, key string, body []byte, out any) error {
-	switch {
-	case over == c.http && limit == quick: // a long poll waits by itself
-		defer c.lane.enter()()
-	case over != c.http:
-		c.lane.giveWay(ctx)
-	}
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
