@@ -137,7 +137,7 @@ func (a *app) toAct(ctx context.Context, in pipeline.Intent, o actOptions) error
 	if len(in.PIDs) == 0 && (in.Verb == pipeline.VerbAdopt || in.Verb == pipeline.VerbReap) {
 		return a.candidates(ctx, n.c, in.Verb)
 	}
-	if err := a.placeOne(ctx, n.s, n.c, &in); err != nil {
+	if err := a.placeOne(ctx, n.s, n.c, &in, reach.ensure); err != nil {
 		return err
 	}
 	p, err := a.plan(ctx, n.c, in, a.say)

@@ -70,17 +70,20 @@ func (a *app) firstDeck(ctx context.Context, s specFile, r reach) (pipeline.Deck
 		return nil, err
 	}
 	a.sayOtherSpec(ctx, s, c)
-	return deckOf(ctx, r, c), nil
+	return a.deckOf(ctx, s, r, c), nil
 }
 
 // deckOf is who answers for a node whose agent c reaches, until ctx ends.
-func deckOf(ctx context.Context, r reach, c *client.Client) pipeline.Deck {
-	f, overSSH := r.(*far)
-	if !overSSH {
-		return c
+func (a *app) deckOf(ctx context.Context, s specFile, r reach, c *client.Client) pipeline.Deck {
+	var deck pipeline.Deck = c
+	if f, overSSH := r.(*far); overSSH {
+		go f.fwd.keep(ctx, c)
+		deck = &syncingDeck{Client: c, f: f}
 	}
-	go f.fwd.keep(ctx, c)
-	return &syncingDeck{Client: c, f: f}
+	if len(s.Nodes) < 2 {
+		return deck
+	}
+	return &placingDeck{Deck: deck, a: a, s: s, c: c}
 }
 
 // dial makes a connection for the watcher within ctx; console is the context of
@@ -104,7 +107,7 @@ func (n *nodeView) dial(console, ctx context.Context) (pipeline.Deck, error) {
 	}
 	if deck == nil {
 		n.mu.Lock()
-		n.deck = deckOf(console, r, c)
+		n.deck = n.a.deckOf(console, n.s, r, c)
 		n.mu.Unlock()
 	}
 	return c, nil

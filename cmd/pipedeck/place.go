@@ -20,7 +20,7 @@ const (
 	// GPUs.
 	gpusPatience = 15 * time.Second
 	// othersPatience bounds the look at nodes that an action is not about.
-	othersPatience = 10 * time.Second
+	othersPatience = 5 * time.Second
 )
 
 // ranked says whether a verb gives ranks to nodes.
@@ -117,7 +117,7 @@ func living(st pipeline.StageSnapshot) bool {
 
 // placeOne adds to an intent for one node of several which ranks are that
 // node's. Where the others cannot be asked, the ranks of its last start hold.
-func (a *app) placeOne(ctx context.Context, s specFile, c *client.Client, in *pipeline.Intent) error {
+func (a *app) placeOne(ctx context.Context, s specFile, c *client.Client, in *pipeline.Intent, open opening) error {
 	stage, _, _ := strings.Cut(in.Target, "/")
 	st := s.Stage(stage)
 	if len(s.Nodes) < 2 || !ranked(in.Verb) || st == nil {
@@ -130,7 +130,7 @@ func (a *app) placeOne(ctx context.Context, s specFile, c *client.Client, in *pi
 	if mine.Placement != nil && living(mine) && strings.Contains(in.Target, "/") {
 		return nil // one of them comes back to where it was
 	}
-	others := a.others(ctx, s, c, st)
+	others := a.others(ctx, s, c, st, open)
 	defer func() {
 		for _, n := range others {
 			if n.c != nil && n.c != c {
@@ -163,9 +163,9 @@ func (a *app) placeOne(ctx context.Context, s specFile, c *client.Client, in *pi
 	return nil
 }
 
-// others opens the nodes that an action is not about, to ask for their GPUs and
-// what they run; only for the first is an agent started.
-func (a *app) others(ctx context.Context, s specFile, c *client.Client, st *spec.Stage) []nodeDeck {
+// others opens the nodes that an action is not about: with open where they must
+// tell of their GPUs, and else, for what they run, only if that goes quickly.
+func (a *app) others(ctx context.Context, s specFile, c *client.Client, st *spec.Stage, open opening) []nodeDeck {
 	every := s.everyNode()
 	out := make([]nodeDeck, len(every))
 	var all sync.WaitGroup
@@ -175,7 +175,7 @@ func (a *app) others(ctx context.Context, s specFile, c *client.Client, st *spec
 			continue
 		}
 		all.Go(func() {
-			open := reach.ensure
+			open := open
 			if !pipeline.NeedsSlots(st, o.node) {
 				open = dialSoon
 			}
@@ -191,6 +191,23 @@ func dialSoon(r reach, ctx context.Context) (*client.Client, error) { //nolint:r
 	ctx, cancel := context.WithTimeout(ctx, othersPatience)
 	defer cancel()
 	return r.dial(ctx)
+}
+
+// placingDeck is the console's deck of one node of several: what is started from
+// there gets the ranks of that node. It starts no agent on another.
+type placingDeck struct {
+	pipeline.Deck
+	a *app
+	s specFile
+	c *client.Client
+}
+
+// Plan implements pipeline.Deck.
+func (d *placingDeck) Plan(ctx context.Context, in pipeline.Intent) (pipeline.Plan, error) {
+	if err := d.a.placeOne(ctx, d.s, d.c, &in, dialSoon); err != nil {
+		return pipeline.Plan{}, err
+	}
+	return d.Deck.Plan(ctx, in)
 }
 
 // rankOf is the rank in "stage/rank", -1 in a stage's name.
