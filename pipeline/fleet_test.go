@@ -62,3 +62,47 @@ func TestUnseenOfClaimsNothing(t *testing.T) {
 		t.Errorf("%q", joined.HealthReasons)
 	}
 }
+
+func TestTheLostFilesOfAllNodesMustBeRead(t *testing.T) {
+	t.Parallel()
+	plan := func(node, confirm string, lost int64, seconds float64) Plan {
+		p := Plan{Action: VerbWipe, Target: "extract/o", Deck: "deck", Node: node, Loss: Loss{Files: lost + 1, Proven: 1, Missing: lost, LostFiles: lost, RecomputeSeconds: &seconds}}
+		if confirm != "" {
+			p.Confirm = &confirm
+		}
+		if seconds < 0 {
+			p.Loss.RecomputeSeconds, p.Loss.RecomputeReason = nil, new("no rate")
+		}
+		return p
+	}
+	for _, tc := range []struct {
+		plans   []Plan
+		confirm string
+		seconds float64
+	}{
+		{[]Plan{plan("a", "3 deck", 3, 10), plan("b", "4 deck", 4, 30)}, "7 deck", 30},
+		{[]Plan{plan("a", "3 deck", 3, 10), plan("b", "wipe deck", 0, 0)}, "3 deck", 10},
+		{[]Plan{plan("a", "wipe deck", 0, 0), plan("b", "3 deck", 3, -1)}, "3 deck", -1},
+		{[]Plan{plan("a", "3 deck", 3, -1), plan("b", "3 deck", 3, 5)}, "6 deck", -1},
+		{[]Plan{plan("a", "", 0, 0), plan("b", "wipe deck", 0, 0)}, "wipe deck", -1},
+		{[]Plan{plan("a", "", 5, 0), plan("b", "", 0, 0)}, "", 0},
+	} {
+		got := JointConfirm(tc.plans)
+		if (got == nil) != (tc.confirm == "") || got != nil && *got != tc.confirm {
+			t.Errorf("%v, want %q", got, tc.confirm)
+		}
+		l := JointLoss(tc.plans)
+		if l.Files != tc.plans[0].Loss.Files+tc.plans[1].Loss.Files || l.Proven != 2 || l.Missing != l.LostFiles {
+			t.Errorf("%+v", l)
+		}
+		if tc.seconds > 0 && (l.RecomputeSeconds == nil || *l.RecomputeSeconds != tc.seconds) ||
+			tc.seconds < 0 && (l.RecomputeSeconds != nil || l.RecomputeReason == nil) {
+			t.Errorf("recompute %v %v, want %v", l.RecomputeSeconds, l.RecomputeReason, tc.seconds)
+		}
+	}
+	pivot := plan("a", "3 train", 3, 1)
+	pivot.Action, pivot.Target = VerbPivot, "train"
+	if got := JointConfirm([]Plan{pivot, pivot}); *got != "6 train" {
+		t.Errorf("%q", *got)
+	}
+}

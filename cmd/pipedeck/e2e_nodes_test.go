@@ -85,6 +85,7 @@ type fleet struct {
 	nodes []*sshtest.Server
 	links []*link
 	store *s3test.Server
+	work  string
 }
 
 const fleetYAML = `version: 1
@@ -120,10 +121,10 @@ func newFleet(t *testing.T, bin string) *fleet {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
-	f := &fleet{store: s3test.Start(t, s3test.Options{Keys: []string{farKey}})}
+	f := &fleet{work: work, store: s3test.Start(t, s3test.Options{Keys: []string{farKey}})}
 	var dests []any
 	for range 2 {
-		s := sshtest.Start(t, sshtest.Options{Prepare: `mkdir -p "$1/w"; mount --bind "$1/w" ` + work})
+		s := sshtest.Start(t, sshtest.Options{Prepare: `mkdir -p "$1/w" /run/lock; mount --bind "$1/w" ` + work + `; mount -t tmpfs -o mode=777 tmpfs /run/lock`}) // GPU slots are locked there
 		t.Cleanup(func() {
 			if err := endDecksBelow(s.Dir); err != nil {
 				t.Error(err)
@@ -202,6 +203,52 @@ func TestE2ENodes(t *testing.T) {
 	bin := buildStatic(t, "")
 	t.Run("cut", func(t *testing.T) { testNodeCut(t, bin) })
 	t.Run("together", func(t *testing.T) { testNodesTogether(t, bin) })
+	t.Run("gpus", func(t *testing.T) { testNodeGPUs(t, bin) })
+}
+
+// testNodeGPUs has ranks on all GPUs of both nodes: each must say how many it
+// has, or have said so before.
+func testNodeGPUs(t *testing.T, bin string) {
+	t.Parallel()
+	f := newFleet(t, bin)
+	spec := filepath.Join(f.dir, "pipedeck.yaml")
+	raw, err := os.ReadFile(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write(t, "pipedeck.yaml", strings.Replace(string(raw), fmt.Sprintf("count: %d", fleetRanks), "per_gpu: 1", 1))
+	f.env = append(f.env, simulateEnv+"="+filepath.Join(f.work, "gpus"))
+	f.links[1].cut()
+	if _, errs, code := f.run(t, "--node", "alpha", "start", "extract"); code != exitUnknown || !strings.Contains(errs, "not every node says how many GPUs it has: node beta: ") || !strings.Contains(errs, "list its GPUs") {
+		t.Errorf("start while beta cannot be asked ends with %d: %s", code, errs)
+	}
+	f.links[1].restore(t)
+	f.must(t, "start", "extract")
+	part := func(s pipeline.Snapshot, node int) string {
+		if p := s.Nodes[node].Stages[0].Placement; p != nil {
+			return p.String()
+		}
+		return "none"
+	}
+	s := f.snapshot(t)
+	if part(s, 0) != "ranks 0 to 3 of 8" || part(s, 1) != "ranks 4 to 7 of 8" || len(f.pids(t)) != 8 {
+		t.Errorf("alpha has %s, beta %s, pids %v", part(s, 0), part(s, 1), f.pids(t))
+	}
+	f.links[1].cut()
+	if _, errs, code := f.run(t, "--node", "alpha", "restart", "extract", "--confirm", "pair"); code != exitOK || !strings.Contains(errs, "the ranks stay as they were: ranks 0 to 3 of 8") {
+		t.Errorf("restart of alpha while beta is lost ends with %d: %s", code, errs)
+	}
+	if _, errs, code := f.run(t, "stop", "extract/2", "--confirm", "y"); code != exitOK {
+		t.Errorf("stop of one worker while beta is lost ends with %d: %s", code, errs)
+	}
+	if _, errs, code := f.run(t, "start", "extract/2"); code != exitOK {
+		t.Errorf("start of one worker while beta is lost ends with %d: %s", code, errs)
+	}
+	if s = f.snapshot(t); part(s, 0) != "ranks 0 to 3 of 8" {
+		t.Errorf("alpha has %s", part(s, 0))
+	}
+	f.links[1].restore(t)
+	f.must(t, "stop", "extract", "--confirm", "pair")
 }
 
 // testNodeCut loses the link to one of two nodes: the other goes on to its end,
