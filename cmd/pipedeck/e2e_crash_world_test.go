@@ -206,6 +206,14 @@ func (w *crash) neverBegan(p pipeline.Plan, code int, said string) {
 	}
 	w.leaseIsFree()
 	w.lost()
+	w.noLists()
+}
+
+func (w *crash) noLists() {
+	w.t.Helper()
+	if left, _ := filepath.Glob(filepath.Join(w.stateDir(), "plans", "*")); len(left) > 0 {
+		w.t.Errorf("left of the plans: %v", left)
+	}
 }
 
 // ended waits for the end of the action, resuming it if it waits for that.
@@ -248,9 +256,7 @@ func (w *crash) holds(p pipeline.Plan) {
 	if _, err := journal.Verify(filepath.Join(w.stateDir(), "journal.jsonl")); err != nil {
 		w.t.Error(err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(w.stateDir(), "plans", "*")); len(left) > 0 {
-		w.t.Errorf("left of the plans: %v", left)
-	}
+	w.noLists()
 	if w.t.Failed() {
 		for _, r := range w.journal() {
 			w.t.Log(r.At.Format("04:05.000"), r.Kind, r.Action, r.Step, r.Text)

@@ -192,10 +192,6 @@ func waitForEnd(t *testing.T, d *Deck, w *world) {
 		}
 	}
 	a, err := d.Action(t.Context(), id, time.Minute)
-	var prob *pipeline.Problem
-	if errors.As(err, &prob) && prob.Kind == pipeline.ProblemUsage {
-		return // it had ended, and its agent's memory of it is gone
-	}
 	for range 100 {
 		if err != nil || a.EndedAt != nil {
 			break

@@ -22,12 +22,17 @@ func (d *Deck) resume(_ context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot read the journal: %w", err)
 	}
-	open, err := engine.Unfinished(recs)
+	open, ended, err := engine.Unfinished(recs)
 	if err != nil {
 		d.notice(pipeline.Error, "ops", "cannot resume: %v", err)
 		return nil
 	}
 	d.forgetLists(open)
+	if ended != nil {
+		if age := d.p.Now().Sub(*ended.EndedAt); age >= 0 && age <= resumePatience {
+			d.observeAction(*ended)
+		}
+	}
 	for _, o := range open {
 		if needsLease(o.Plan) {
 			d.mu.Lock()

@@ -165,7 +165,7 @@ func TestUnfinishedAfterEveryRecord(t *testing.T) {
 	}
 	e.Run(t.Context(), threeSteps(), a, 0)
 	for cut := 1; cut <= len(full.recs); cut++ {
-		open, err := Unfinished(full.recs[:cut])
+		open, ended, err := Unfinished(full.recs[:cut])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,9 +173,12 @@ func TestUnfinishedAfterEveryRecord(t *testing.T) {
 			if len(open) != 0 {
 				t.Errorf("an ended action is open: %+v", open)
 			}
+			if ended == nil || ended.ID != "a-1" || ended.Result != pipeline.Verified || ended.EndedAt == nil || ended.Reason != nil {
+				t.Errorf("it ended as %+v", ended)
+			}
 			continue
 		}
-		if len(open) != 1 {
+		if len(open) != 1 || ended != nil {
 			t.Fatalf("after %d records: %d open actions", cut, len(open))
 		}
 		verified := 0
@@ -205,7 +208,7 @@ func TestAnEndingAgentLeavesTheActionOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Run(ctx, threeSteps(), a, 0)
-	open, err := Unfinished(j.recs)
+	open, _, err := Unfinished(j.recs)
 	if err != nil || len(open) != 1 || open[0].First != 1 {
 		t.Errorf("open = %+v, %v", open, err)
 	}

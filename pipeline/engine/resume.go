@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"pipedeck/pipeline"
@@ -17,8 +18,9 @@ type Open struct {
 }
 
 // Unfinished finds the actions that began and have no end in the journal,
-// oldest first.
-func Unfinished(recs []pipeline.JournalRecord) ([]Open, error) {
+// oldest first, and the one that ended last, if any: its operator may still be
+// asking an agent that died at the end of it.
+func Unfinished(recs []pipeline.JournalRecord) (unfinished []Open, ended *pipeline.Action, err error) {
 	open := map[string]*Open{}
 	var order []string
 	for _, r := range recs {
@@ -26,23 +28,36 @@ func Unfinished(recs []pipeline.JournalRecord) ([]Open, error) {
 		case r.Kind == KindBegin:
 			o, err := reopen(r)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			open[r.Action] = o
 			order = append(order, r.Action)
 		case r.Kind == KindEnd:
+			if o := open[r.Action]; o != nil {
+				ended = o.close(r)
+			}
 			delete(open, r.Action)
 		case open[r.Action] != nil:
 			open[r.Action].note(r)
 		}
 	}
-	var out []Open
 	for _, id := range order {
 		if o := open[id]; o != nil {
-			out = append(out, *o)
+			unfinished = append(unfinished, *o)
 		}
 	}
-	return out, nil
+	return unfinished, ended, nil
+}
+
+// close is the action as its end record has it.
+func (o *Open) close(r pipeline.JournalRecord) *pipeline.Action {
+	a := o.Action
+	result, reason, why := strings.Cut(r.Text, ": ")
+	a.Result, a.EndedAt = pipeline.Verdict(result), &r.At
+	if why {
+		a.Reason = &reason
+	}
+	return &a
 }
 
 func reopen(r pipeline.JournalRecord) (*Open, error) {
