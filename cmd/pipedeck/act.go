@@ -290,16 +290,6 @@ func operator() string {
 	return name + "@" + host
 }
 
-// origin says how the node of a console was reached, "" on the node.
-func (a *app) origin() string {
-	for _, f := range a.nodes.all() {
-		if from := f.node.Origin(); from != "" {
-			return from
-		}
-	}
-	return ""
-}
-
 // originOf says how a node was reached, "" on the node.
 func originOf(r reach) string {
 	if f, ok := r.(*far); ok {

@@ -53,7 +53,7 @@ func (l *link) restore(t *testing.T) {
 			if err != nil {
 				return
 			}
-			out, err := net.Dial("tcp", l.to) //nolint:noctx // it ends with the link
+			out, err := net.Dial("tcp", l.to)
 			if err != nil {
 				_ = in.Close()
 				continue
@@ -362,7 +362,7 @@ func testNodesTogether(t *testing.T, bin string) {
 	f.must(t, "start", "extract")
 	f.letGo(t, 0)
 	f.letGo(t, 1)
-	f.await(t, "every sample stored", func(s pipeline.Snapshot) bool { return len(f.stored(t)) == fleetSamples })
+	f.await(t, "every sample stored", func(pipeline.Snapshot) bool { return len(f.stored(t)) == fleetSamples })
 	f.complete(t)
 }
 

@@ -115,6 +115,17 @@ func living(st pipeline.StageSnapshot) bool {
 	return slices.ContainsFunc(st.Workers, func(w pipeline.WorkerSnapshot) bool { return w.PID != nil })
 }
 
+// placement is which ranks of a stage live on a node; nil is none, or unknown.
+func (n nodeDeck) placement(ctx context.Context, stage string) *pipeline.Placement {
+	if n.err != nil {
+		return nil
+	}
+	if st, err := stageSeen(ctx, n.c, stage); err == nil && living(st) {
+		return st.Placement
+	}
+	return nil
+}
+
 // placeOne adds to an intent for one node of several which ranks are that
 // node's. Where the others cannot be asked, the ranks of its last start hold.
 func (a *app) placeOne(ctx context.Context, s specFile, c *client.Client, in *pipeline.Intent, open opening) error {
@@ -151,13 +162,9 @@ func (a *app) placeOne(ctx context.Context, s specFile, c *client.Client, in *pi
 			in.Place = &placed[i]
 			continue
 		}
-		if n.err != nil {
-			continue
-		}
-		seen, err := stageSeen(ctx, n.c, stage)
-		if err == nil && living(seen) && seen.Placement != nil && *seen.Placement != placed[i] {
+		if runs := n.placement(ctx, stage); runs != nil && *runs != placed[i] {
 			return pipeline.Problemf(pipeline.ProblemRefused, fmt.Sprintf("`pipedeck restart %s` without --node divides the ranks anew", stage),
-				"cannot %s %q on node %q alone: node %q runs %s and would have %s", in.Verb, in.Target, s.node.Name, n.name(), *seen.Placement, placed[i])
+				"cannot %s %q on node %q alone: node %q runs %s and would have %s", in.Verb, in.Target, s.node.Name, n.name(), *runs, placed[i])
 		}
 	}
 	return nil

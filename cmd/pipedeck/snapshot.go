@@ -46,14 +46,14 @@ func (a *app) snapshot(ctx context.Context, watch string) error {
 	if len(nodes) > 1 {
 		return a.snapshots(ctx, nodes, interval)
 	}
-	if d, err := a.bare(ctx); d != nil || err != nil {
-		switch {
-		case err != nil:
-			return err
-		case interval > 0:
-			return a.watch(ctx, d, interval)
-		}
-		s, err := d.Snapshot(ctx)
+	bare, err := a.bare(ctx)
+	switch {
+	case err != nil:
+		return err
+	case bare != nil && interval > 0:
+		return a.watch(ctx, bare, interval)
+	case bare != nil:
+		s, err := bare.Snapshot(ctx)
 		if err != nil {
 			return err
 		}
