@@ -31,7 +31,6 @@ stages:
 // oddPicture draws the console's list of failures with one file of each kind
 // that cannot simply be moved.
 func oddPicture(bin, out string, text bool) error {
-	const w, h = 160, 46 // the whole list, with its reasons
 	dir, err := os.MkdirTemp("", "pd-odd-")
 	if err != nil {
 		return err
@@ -66,7 +65,13 @@ func oddPicture(bin, out string, text bool) error {
 	}()
 	cmd := exec.Command(bin, "--theme", "dark")
 	cmd.Dir, cmd.Env = dir, env
-	t, err := term.Open(cmd, w, h)
+	return drawFailures(cmd, out, text)
+}
+
+// drawFailures opens the list of failures in a console and keeps what it shows.
+func drawFailures(console *exec.Cmd, out string, text bool) error {
+	const w, h = 160, 46 // the whole list, with its reasons
+	t, err := term.Open(console, w, h)
 	if err != nil {
 		return err
 	}
