@@ -164,8 +164,14 @@ func (b board) alive() string {
 			alive += btoi(r.weight == calm)
 		}
 	}
+	if b.unheard() {
+		return none
+	}
 	return old(b.stale, fmt.Sprintf("%d/%d", alive, all))
 }
+
+// unheard says that nothing was ever told of a node.
+func (b board) unheard() bool { return !b.have || b.stale && b.link.AgeSeconds == nil }
 
 func (b board) rate() (rate *float64) {
 	for _, s := range b.node.Stages {

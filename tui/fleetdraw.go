@@ -17,7 +17,12 @@ func fleetColumns() []fleetColumn {
 		{"LINK", 12, false, 5, func(b board, _ totals) string { return linkSpan(b, true).text }},
 		{"WORKERS", 8, true, 2, func(b board, _ totals) string { return b.alive() }},
 		{"SAMPLES/S", 9, true, 1, func(b board, _ totals) string { return rateOrNone(b, b.rate()) }},
-		{"QUEUE", 9, true, 3, func(b board, t totals) string { return old(b.stale, count(t.waiting)) }},
+		{"QUEUE", 9, true, 3, func(b board, t totals) string {
+			if b.unheard() {
+				return none
+			}
+			return old(b.stale, count(t.waiting))
+		}},
 		{"NOT PROVEN", 10, true, 0, func(b board, t totals) string { return f(b.stale, t.notProven) }},
 		{"FAILED", 8, true, 4, func(b board, t totals) string { return f(b.stale, t.failed) }},
 		{"UPLOAD", 11, true, 6, func(b board, t totals) string { return bytesRate(b, t.bytes) }},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,8 +14,9 @@ import (
 	"pipedeck/s3/s3test"
 )
 
-// fleetDeck is a deck on two nodes, each an sshd of its own. The second one has
-// its own folder in the place of the deck's, as another machine would.
+// fleetDeck is a deck on two nodes, each an sshd of its own, and a third one that
+// takes connections and never says a word. The second one has its own folder in
+// the place of the deck's, as another machine would.
 type fleetDeck struct {
 	*program
 	nodes [2]*sshtest.Server
@@ -33,8 +35,20 @@ func newFleetDeck(t *testing.T, bin string) *fleetDeck {
 	d.env = append(d.env, "HOME="+sshtest.NewLaptop(t, d.nodes[0], d.nodes[1]).Home)
 	yaml := fmt.Sprintf(farYAML, work, d.nodes[0].Dest(), store.URL(), farFiles*2)
 	one := fmt.Sprintf("{name: train1, ssh: %q}", d.nodes[0].Dest())
-	d.write(t, "pipedeck.yaml", strings.Replace(yaml, one, one+fmt.Sprintf(", {name: train2, ssh: %q}", d.nodes[1].Dest()), 1))
+	more := fmt.Sprintf(", {name: train2, ssh: %q}, {name: train3, ssh: %q}", d.nodes[1].Dest(), "root@"+mute(t))
+	d.write(t, "pipedeck.yaml", strings.Replace(yaml, one, one+more, 1))
 	return d
+}
+
+// mute is the address of a server that never answers.
+func mute(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() }) // connections wait in its queue
+	return l.Addr().String()
 }
 
 // open opens the console of all nodes in a tmux window.
@@ -52,7 +66,7 @@ func (d *fleetDeck) open(t *testing.T, cols, rows string) *window {
 func testFleetConsole(t *testing.T, bin string) {
 	d := newFleetDeck(t, bin)
 	w := d.open(t, "80", "24")
-	w.shows("@ 2 nodes", "2/2 LIVE", "train1", "train2", "of 2/2")
+	w.shows("@ 3 nodes", "2/3 LIVE", "train1", "train2", "X train3       CONNECTING", "of 2/3")
 	d.must(t, "--node", "train1", "start", "extract")
 	d.must(t, "--node", "train2", "start", "extract")
 	w.shows("4/4 workers")
@@ -60,21 +74,22 @@ func testFleetConsole(t *testing.T, bin string) {
 	w.press("l", "log of extract/")
 	w.press("q", "far @ train1")
 	w.press("n", "far @ train2", "2/2 workers")
-	w.press("n", "@ 2 nodes")
+	w.press("n", "far @ train3", "waiting for the first data")
+	w.press("n", "@ 3 nodes")
 	w.press("!", "choose a node first")
-	w.press("Escape", "@ 2 nodes")
+	w.press("Escape", "@ 3 nodes")
 
 	d.nodes[1].Kill()
-	w.shows("1/2 LIVE", "X train2", "of 1/2", "train2 LOST", "retry in")
+	w.shows("1/3 LIVE", "X train2", "of 1/3", "train2 LOST", "retry in")
 	w.press("g", "X>train2       LOST")
 	w.press("Enter", "far @ train2", "LOST", "Retry in", "~IDLE")
 	w.press("N", "far @ train1", "LIVE", "2/2 workers")
 	before := w.screen()
 	eventually(t, "the other node goes on", func() bool { return w.screen() != before && strings.Contains(w.screen(), "LIVE 0.") })
-	w.press("Escape", "@ 2 nodes")
+	w.press("Escape", "@ 3 nodes")
 
 	d.nodes[1].Again(t)
-	w.shows("2/2 LIVE", "of 2/2", "4/4 workers")
+	w.shows("2/3 LIVE", "of 2/3", "4/4 workers")
 	w.press("q")
 	if code := w.ends(); code != "0" {
 		t.Errorf("the console ends with %s", code)
