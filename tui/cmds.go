@@ -214,13 +214,18 @@ func (d doer) poll() tea.Cmd {
 		if d.ctx.Err() != nil {
 			return nil
 		}
-		pause(d.ctx, pollLeast)
-		t := time.NewTimer(pollMost - pollLeast)
+		began := d.now()
+		t := time.NewTimer(pollMost)
 		defer t.Stop()
 		select {
 		case <-d.changed():
 		case <-t.C:
 		case <-d.ctx.Done():
+		}
+		// News that comes at its usual pace is not waited after: each timer that
+		// ends wakes the process.
+		if early := pollLeast - d.now().Sub(began); early > 0 {
+			pause(d.ctx, early)
 		}
 		return d.look()
 	})

@@ -37,6 +37,11 @@ type Options struct {
 // is none, or TERM is dumb or unset. Print the snapshot as text instead.
 var ErrDumbTerminal = errors.New("cannot open the console: no terminal that can be drawn on")
 
+// framesPerSecond is how often the renderer looks for a new frame. Each look
+// costs a wakeup, also of an idle console; a key may wait for one, and has to be
+// on the screen within 50 ms.
+const framesPerSecond = 28
+
 // exitLimit is how long the end may take after a signal; the terminal is
 // restored within it.
 const exitLimit = 900 * time.Millisecond
@@ -67,7 +72,7 @@ func Run(ctx context.Context, o Options) error {
 	told := divertStderr()
 	defer told.restore()
 	s.program = tea.NewProgram(atStart{m, env.sync(o.Sync), env.asksBackground(o)}, tea.WithContext(running), tea.WithInput(o.In), tea.WithOutput(s.out),
-		tea.WithEnvironment(env.list()), tea.WithColorProfile(env.profile(o.Color)), tea.WithFPS(30), tea.WithoutSignalHandler(),
+		tea.WithEnvironment(env.list()), tea.WithColorProfile(env.profile(o.Color)), tea.WithFPS(framesPerSecond), tea.WithoutSignalHandler(),
 		tea.WithFilter(syncFilter(o.Sync)))
 	err = s.run(ctx)
 	farewell := ""

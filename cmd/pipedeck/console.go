@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -51,12 +53,30 @@ func (a *app) console(ctx context.Context) error {
 	for i, n := range views {
 		nodes[i] = n.view()
 	}
+	a.frugal()
 	err = a.openConsole(ctx, keys, nodes)
 	if errors.Is(err, tui.ErrDumbTerminal) {
 		return a.snapshot(ctx, "")
 	}
 	return err
 }
+
+// frugal makes this process one that mostly sleeps. It wakes often for very
+// little: with one processor no second thread is woken to look for work too, and
+// with a larger heap garbage is collected about once a minute.
+func (a *app) frugal() {
+	if a.env("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(1)
+	}
+	if a.env("GOGC") == "" && a.env("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(400)
+		debug.SetMemoryLimit(frugalHeap)
+	}
+}
+
+// frugalHeap is how much memory the console may take before it collects garbage
+// as often as it has to.
+const frugalHeap = 64 << 20
 
 // openConsole runs the console on the nodes of a deck. A lost link is dialled
 // again for ever; closing the console stops nothing.

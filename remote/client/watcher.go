@@ -66,7 +66,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	polls.Go(func() { w.poll(ctx) })
 
 	// The link ages without any event: look at it now and then.
-	tick := time.NewTicker(min(max(w.interval, 100*time.Millisecond), 500*time.Millisecond))
+	tick := time.NewTicker(min(max(2*w.interval, 100*time.Millisecond), time.Second))
 	defer tick.Stop()
 	var shown pipeline.LinkState
 	for {
