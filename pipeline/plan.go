@@ -248,6 +248,8 @@ type Action struct {
 	BeganAt time.Time    `json:"began_at"`
 	EndedAt *time.Time   `json:"ended_at"`
 	Steps   []StepResult `json:"steps"`
+	// Undo is the plan's word on whether it can be brought back.
+	Undo Undo `json:"undo"`
 	// After are the checks after a start: a live list, filled in while the
 	// workers load and produce. Empty for other actions.
 	After []Check `json:"after_start,omitempty"`

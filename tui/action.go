@@ -208,9 +208,10 @@ func (v *actionView) endLines(w int) []line {
 	return out
 }
 
-// movesFiles says whether an action has put files into the trash.
+// movesFiles says whether an action has put files into a trash that they can
+// come back from.
 func movesFiles(a pipeline.Action) bool {
-	return slices.ContainsFunc(a.Steps, func(s pipeline.StepResult) bool {
+	return a.Undo.Until != nil && slices.ContainsFunc(a.Steps, func(s pipeline.StepResult) bool {
 		return s.BeganAt != nil && s.Kind == pipeline.StepTrash
 	})
 }

@@ -306,9 +306,15 @@ func TestWipedFilesCanBeBroughtBack(t *testing.T) {
 	t.Parallel()
 	a := exampleAction("a-16", t0())
 	a.Steps[1].Kind = pipeline.StepTrash
+	a.Undo.Until = new(t0().Add(pipeline.TrashLife))
 	d := newDesk(t, healthy(4))
 	d.m.showAction(a, pipeline.Intent{})
 	d.shows(":undo a-16 brings back what it moved")
+	a.Undo = pipeline.Undo{Reason: new("the files are on a tmpfs")}
+	d.m.showAction(a, pipeline.Intent{})
+	if screen := d.screen(); strings.Contains(screen, ":undo") {
+		t.Errorf("an undo is offered that there is not:\n%s", screen)
+	}
 }
 
 func TestInterruptedActionIsResolvedExplicitly(t *testing.T) {

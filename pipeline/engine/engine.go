@@ -48,7 +48,7 @@ func (e *Engine) Begin(id string, p pipeline.Plan, req pipeline.ApplyRequest) (p
 	now := e.Now()
 	a := pipeline.Action{
 		ID: id, Plan: p.ID, Verb: p.Action, Target: p.Target, By: req.By,
-		Result: pipeline.Running, BeganAt: now, Steps: []pipeline.StepResult{},
+		Result: pipeline.Running, BeganAt: now, Steps: []pipeline.StepResult{}, Undo: p.Undo,
 	}
 	for _, s := range p.Steps {
 		a.Steps = append(a.Steps, pipeline.StepResult{N: s.N, Kind: s.Kind, Checks: []pipeline.Check{}})

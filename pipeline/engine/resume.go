@@ -71,7 +71,7 @@ func reopen(r pipeline.JournalRecord) (*Open, error) {
 	}
 	o.Action = pipeline.Action{
 		ID: r.Action, Plan: r.Plan, Verb: o.Plan.Action, Target: o.Plan.Target, By: r.By,
-		Result: pipeline.Running, BeganAt: r.At, Steps: []pipeline.StepResult{},
+		Result: pipeline.Running, BeganAt: r.At, Steps: []pipeline.StepResult{}, Undo: o.Plan.Undo,
 	}
 	o.Last = r.At
 	for _, s := range o.Plan.Steps {
