@@ -304,7 +304,7 @@ func (d *diskWorld) snapshot(now time.Time) DiskSnapshot {
 		FreeBytes: count(d.reading.FreeBytes), TotalBytes: count(d.reading.TotalBytes),
 		AgeSeconds: age(now, d.reading.At),
 	}
-	if out.UsedBytes == nil || out.FreeBytes == nil || out.TotalBytes == nil {
+	if out.UsedBytes == nil || out.FreeBytes == nil || out.TotalBytes == nil || out.AgeSeconds == nil {
 		out.FullReason = text(d.reading.Reason)
 		if out.FullReason == nil {
 			out.FullReason = new("the filesystem cannot be read")
