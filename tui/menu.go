@@ -102,9 +102,11 @@ func menuItems(b board, s pipeline.StageSnapshot, worker string) []menuItem {
 	}
 	items = append(items,
 		menuItem{"R", "restart stage " + s.Name, in(pipeline.VerbRestart, s.Name), "plan"},
-		menuItem{"S", "stop stage " + s.Name, in(pipeline.VerbStop, s.Name), "plan"},
-		menuItem{"P", "pivot to stage " + s.Name + ", settling what is left", in(pipeline.VerbPivot, s.Name), "plan"},
-		menuItem{"K", "kill stage " + s.Name, in(pipeline.VerbKill, s.Name), "plan"})
+		menuItem{"S", "stop stage " + s.Name, in(pipeline.VerbStop, s.Name), "plan"})
+	if len(b.node.Stages) > 1 && !active(s.State) { // there must be another to come from
+		items = append(items, menuItem{"P", "pivot to stage " + s.Name + ", settling what is left", in(pipeline.VerbPivot, s.Name), "plan"})
+	}
+	items = append(items, menuItem{"K", "kill stage " + s.Name, in(pipeline.VerbKill, s.Name), "plan"})
 	for i, o := range s.Outputs {
 		if i < 4 {
 			name := s.Name + "/" + o.Name

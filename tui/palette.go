@@ -231,8 +231,46 @@ func (m *model) runCommand(text string) []effect {
 		}
 		return nil
 	}
-	m.ui.say(warn, "no command \""+clean(words[0])+"\" (Tab completes)")
+	hint := " (Tab completes)"
+	if name := nearest(words[0]); name != "" {
+		hint = ": did you mean " + name + "?"
+	}
+	m.ui.say(warn, "no command \""+clean(words[0])+"\""+hint)
 	return nil
+}
+
+// nearest is the command that a mistyped one is at most two letters from.
+func nearest(typed string) string {
+	best, name := 3, ""
+	for _, c := range commands() {
+		if d := distance(typed, c.name); d < best && d < len(c.name)-1 {
+			best, name = d, c.name
+		}
+	}
+	return name
+}
+
+// distance is how many letters are to be put in, left out or changed to make b of
+// a; two that changed places count as one.
+func distance(a, b string) int {
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := range len(a) {
+		for j := range len(b) {
+			d := min(rows[i][j+1]+1, rows[i+1][j]+1, rows[i][j]+btoi(a[i] != b[j]))
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				d = min(d, rows[i-1][j-1]+1)
+			}
+			rows[i+1][j+1] = d
+		}
+	}
+	return rows[len(a)][len(b)]
 }
 
 // inFull completes an output's bare name where only one has it.

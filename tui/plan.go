@@ -282,7 +282,7 @@ func (v *planView) confirm(m *model) []effect {
 	case v.renewing || v.left(m.ui.now) <= 0:
 		v.note = "the plan is being made again"
 	case v.typed != deref(v.plan.Confirm):
-		v.note = "that is not the text: nothing was done"
+		v.note, v.typed = "that is not the text: nothing was done", ""
 	default:
 		v.sent, v.note = true, "sent to the agent"
 		return []effect{m.apply(v.plan, v.effect, v.typed)}

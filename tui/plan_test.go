@@ -386,3 +386,49 @@ func TestPaletteSaysHow(t *testing.T) {
 		}
 	}
 }
+
+// A command that is mistyped by little is named.
+func TestMistypedCommandIsNamed(t *testing.T) {
+	t.Parallel()
+	for typed, want := range map[string]string{
+		"strat": "did you mean start?", "stpo": "did you mean stop?", "wipee": "did you mean wipe?", "xyz": "Tab completes",
+	} {
+		newDesk(t, healthy(4)).press(":").text(typed).press("enter").shows(want)
+	}
+}
+
+// What was typed wrongly does not stay in the way of the right text.
+func TestWrongConfirmationIsCleared(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, healthy(4)).press("!", "S").planned().wait(time.Second).text("dflash").press("enter").shows("that is not the text")
+	if d.applied() != 0 {
+		t.Error("a wrong text was taken")
+	}
+	d.text("dflash-qwen36-27b").press("enter")
+	if d.applied() != 1 {
+		t.Error("the right text after a wrong one was not taken")
+	}
+}
+
+// A pivot goes to a stage that does not run, from another one.
+func TestMenuOffersAPivotOnlyWhereThereIsOne(t *testing.T) {
+	t.Parallel()
+	offers := func(s scene) bool {
+		return strings.Contains(newDesk(t, s).press("!").screen(), "pivot to stage")
+	}
+	one := healthy(4)
+	if offers(one) {
+		t.Error("a pivot to the stage that runs")
+	}
+	one.in.snap.Nodes[0].Stages = one.in.snap.Nodes[0].Stages[:1]
+	one.in.snap.Nodes[0].Stages[0].State = pipeline.StageStopped
+	if offers(one) {
+		t.Error("a pivot to the only stage")
+	}
+	other := one.in.snap.Nodes[0].Stages[0]
+	other.Name, other.Workers = "train", nil
+	one.in.snap.Nodes[0].Stages = append(one.in.snap.Nodes[0].Stages, other)
+	if !offers(one) {
+		t.Error("no pivot to a stage that does not run, with another one there")
+	}
+}

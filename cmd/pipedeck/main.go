@@ -251,6 +251,10 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
+			cmd.SuggestionsMinimumDistance = 2
+			if near := cmd.SuggestionsFor(strings.Join(args, " ")); cmd.HasSubCommands() && len(near) > 0 {
+				err = fmt.Errorf("%w: did you mean %s?", err, strings.Join(near, " or "))
+			}
 			return usageError(cmd, err)
 		}
 		return nil
