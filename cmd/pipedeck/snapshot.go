@@ -134,18 +134,15 @@ func (a *app) watchAll(ctx context.Context, open []nodeDeck, interval time.Durat
 		watchers[i] = client.NewWatcher(dial, interval, wallClock{})
 		go watchers[i].Run(ctx)
 	}
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	soon := time.NewTimer(min(interval, firstPatience)) // for the first answers
-	defer soon.Stop()
+	next := time.NewTimer(min(interval, firstPatience))
+	defer next.Stop()
 	var last error
 	for {
 		select {
 		case <-ctx.Done():
 			return last
-		case <-soon.C:
-			tick.Reset(interval)
-		case <-tick.C:
+		case <-next.C:
+			next.Reset(interval)
 		}
 		parts := make([]pipeline.Snapshot, len(open))
 		for i, w := range watchers {
