@@ -152,6 +152,24 @@ func killedAt(t *testing.T, wy way, point string, skip int) bool {
 }
 
 // aside are the files that were moved aside and not put back.
+// TestHalfWrittenRootFileIsCleared: a mover was killed as it noted where files
+// aside belong, and nothing is left to be put back.
+func TestHalfWrittenRootFileIsCleared(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, s3test.Options{}, oneOutput)
+	home := filepath.Join(w.spec.StateDir, "aside", "0123456789abcdef")
+	if err := os.MkdirAll(filepath.Join(home, "r-0"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, ".tmp-root-1"), []byte("/no"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.start("extract")
+	w.await("it is gone", func() bool { return len(w.aside()) == 0 })
+	w.writeSamples(0, 2, 100)
+	w.await("all are moved", w.moved(2))
+}
+
 func (w *world) aside() (left []string) {
 	_ = filepath.WalkDir(filepath.Join(w.spec.StateDir, "aside"), func(path string, e os.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() && e.Name() != "root" { // which says where a slot belongs

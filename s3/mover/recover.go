@@ -50,5 +50,6 @@ func (m *Mover) restoreFrom(ctx context.Context, dir string) error {
 			m.notify(pipeline.Warn, fmt.Sprintf("%q stays aside at %s: %s", a.Rel, out.Aside, out.Reason))
 		}
 	}
+	_ = local.NewRemover(dir).Tidy() // empty folders and half-written names do no harm
 	return nil
 }
