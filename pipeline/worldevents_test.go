@@ -80,7 +80,7 @@ func TestDiskEvents(t *testing.T) {
 	b := newBench()
 	const tb = int64(1e12)
 	fold := func(t float64, free int64) {
-		b.w.Fold(DisksReading{At: at(t), Disks: []DiskReading{{Path: "/w", FreeBytes: new(free), UsedBytes: new(tb - free), TotalBytes: new(tb)}}})
+		b.w.Fold(DisksReading{At: at(t), Disks: []DiskReading{{At: at(t), Path: "/w", FreeBytes: new(free), UsedBytes: new(tb - free), TotalBytes: new(tb)}}})
 	}
 	for i := 0.0; i <= 300; i += 5 {
 		fold(i, tb/2-int64(i*1e8))
