@@ -36,7 +36,7 @@ func openDemo(t *testing.T, bin string, flags string) *window {
 
 func (w *window) screen() string { return w.do(w.t, "capture-pane", "-p") }
 
-// shows waits until every text is on the screen.
+// shows waits until every text is on the screen, be it over two lines.
 func (w *window) shows(texts ...string) {
 	w.t.Helper()
 	var screen string
@@ -47,8 +47,9 @@ func (w *window) shows(texts ...string) {
 	}()
 	eventually(w.t, fmt.Sprintf("the screen shows %q", texts), func() bool {
 		screen = w.screen()
+		unwrapped := oneLine(screen)
 		for _, text := range texts {
-			if !strings.Contains(screen, text) {
+			if !strings.Contains(screen, text) && !strings.Contains(unwrapped, oneLine(text)) {
 				return false
 			}
 		}
@@ -56,16 +57,21 @@ func (w *window) shows(texts ...string) {
 	})
 }
 
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
 func (w *window) hides(text string) {
 	w.t.Helper()
 	eventually(w.t, fmt.Sprintf("%q is not on the screen any more", text), func() bool { return !strings.Contains(w.screen(), text) })
 }
 
-// press sends keys by tmux's names and then waits for texts.
+// press sends keys by tmux's names and then waits for texts; for none where the
+// keys may end the console.
 func (w *window) press(keys string, texts ...string) {
 	w.t.Helper()
 	w.do(w.t, append([]string{"send-keys"}, strings.Fields(keys)...)...)
-	w.shows(texts...)
+	if len(texts) > 0 {
+		w.shows(texts...)
+	}
 }
 
 func (w *window) ends() string {

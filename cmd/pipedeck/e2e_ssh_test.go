@@ -66,6 +66,7 @@ type farDeck struct {
 	store  *s3test.Server
 	puts   *puts // in front of store
 	work   string
+	secret string // of this deck alone: other tests of the machine have theirs
 }
 
 func newFarDeck(t *testing.T, bin string, o sshtest.Options) *farDeck {
@@ -74,7 +75,8 @@ func newFarDeck(t *testing.T, bin string, o sshtest.Options) *farDeck {
 	t.Cleanup(d.store.Close)
 	d.puts = countPuts(t, d.store, o.Network)
 	d.laptop = sshtest.NewLaptop(t, d.node)
-	d.program = newProgram(t, bin, "AWS_ACCESS_KEY_ID="+farKey, "AWS_SECRET_ACCESS_KEY="+farSecret)
+	d.secret = farSecret + "-" + filepath.Base(d.node.Dir)
+	d.program = newProgram(t, bin, "AWS_ACCESS_KEY_ID="+farKey, "AWS_SECRET_ACCESS_KEY="+d.secret)
 	d.env = append(d.env, "HOME="+d.laptop.Home)
 	d.work = filepath.Join(d.dir, "w")
 	if err := os.Mkdir(d.work, 0o755); err != nil {
@@ -158,7 +160,7 @@ func testFirstContact(t *testing.T, bin string) {
 	if out := d.must(t, "logs", "extract/1"); !strings.Contains(out, "rank 1 wrote its files") {
 		t.Errorf("the log: %s", out)
 	}
-	if out, errs, _ := d.run(t, "--json"); strings.Contains(out+errs, farSecret) || strings.Contains(errs, "installing") {
+	if out, errs, _ := d.run(t, "--json"); strings.Contains(out+errs, d.secret) || strings.Contains(errs, "installing") {
 		t.Errorf("the second contact says %s", errs)
 	}
 	d.noSecret(t)
@@ -171,7 +173,7 @@ func (d *farDeck) noSecret(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	out, _ := exec.CommandContext(ctx, "grep", "-rlaF", "--devices=skip", farSecret, d.work, d.node.Home, d.node.Dir).Output() // nothing found is code 1
+	out, _ := exec.CommandContext(ctx, "grep", "-rlaF", "--devices=skip", d.secret, d.work, d.node.Home, d.node.Dir).Output() // nothing found is code 1
 	if len(out) > 0 {
 		t.Errorf("the secret is in %s", out)
 	}
@@ -180,7 +182,7 @@ func (d *farDeck) noSecret(t *testing.T) {
 		for _, name := range names {
 			raw, err := os.ReadFile(name)
 			// The laptop's own commands have it in their environment.
-			if err == nil && strings.Contains(string(raw), farSecret) && !strings.Contains(string(raw), "HOME="+d.laptop.Home) {
+			if err == nil && strings.Contains(string(raw), d.secret) && !strings.Contains(string(raw), "HOME="+d.laptop.Home) {
 				t.Errorf("the secret is in %s", name)
 			}
 		}
