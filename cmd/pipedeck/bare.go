@@ -32,13 +32,9 @@ type bareDeck struct {
 
 // bare is the deck of a node without an agent, nil where there is one or where
 // one may be installed.
-func (a *app) bare(ctx context.Context) (pipeline.Deck, error) {
-	if !a.flag.noDeploy {
+func (a *app) bare(ctx context.Context, s specFile) (*bareDeck, error) {
+	if !a.flag.noDeploy || s.node.SSH == "" {
 		return nil, nil
-	}
-	s, err := a.loadSpec()
-	if err != nil || s.node.SSH == "" {
-		return nil, err
 	}
 	f, err := a.overSSH(s)
 	if err != nil {
@@ -47,8 +43,27 @@ func (a *app) bare(ctx context.Context) (pipeline.Deck, error) {
 	return f.bare(ctx)
 }
 
+// lookAtEach is eachNode for a look: a node without an agent is shown by its own
+// programs where none may be installed.
+func (a *app) lookAtEach(ctx context.Context, nodes []specFile) []nodeDeck {
+	out := a.eachNode(ctx, nodes, reach.ensure)
+	var all sync.WaitGroup
+	for i := range out {
+		n := &out[i]
+		if n.err != nil {
+			all.Go(func() {
+				if bare, err := a.bare(ctx, n.s); bare != nil && err == nil {
+					n.bare, n.err = bare, nil
+				}
+			})
+		}
+	}
+	all.Wait()
+	return out
+}
+
 // bare is the deck of this node without an agent, nil where there is one.
-func (f *far) bare(ctx context.Context) (pipeline.Deck, error) {
+func (f *far) bare(ctx context.Context) (*bareDeck, error) {
 	c, err := f.dial(ctx)
 	switch {
 	case err == nil:
@@ -109,16 +124,13 @@ func (d *bareDeck) Snapshot(ctx context.Context) (pipeline.Snapshot, error) {
 	if gpus == nil {
 		gpus = []pipeline.GPUSnapshot{}
 	}
-	return pipeline.Snapshot{
-		Schema: pipeline.SchemaVersion, Deck: s.Deck, Run: s.Run, At: time.Now().UTC(),
-		Health: pipeline.Stale, HealthReasons: []string{fmt.Sprintf("node %s: %s", s.node.Name, why)},
-		Nodes: []pipeline.NodeSnapshot{{
-			Name: s.node.Name, Link: pipeline.Link{State: pipeline.LinkLive, AgeSeconds: &age, Via: &via},
-			Host:      pipeline.MachineSnapshot{Reason: &why},
-			GPUSource: pipeline.GPUSourceInfo{Kind: r.Kind, AgeSeconds: &none, Reason: &reason},
-			GPUs:      gpus, Disks: disks, Stages: []pipeline.StageSnapshot{}, Events: []pipeline.Event{},
-		}},
-	}, nil
+	snap := pipeline.UnseenOf(s.Spec, s.node.Name, pipeline.Link{State: pipeline.LinkLive, AgeSeconds: &age, Via: &via}, time.Now())
+	snap.HealthReasons = []string{fmt.Sprintf("node %s: %s", s.node.Name, why)}
+	n := &snap.Nodes[0]
+	n.Host = pipeline.MachineSnapshot{Reason: &why}
+	n.GPUSource = pipeline.GPUSourceInfo{Kind: r.Kind, AgeSeconds: &none, Reason: &reason}
+	n.GPUs, n.Disks = gpus, disks
+	return snap, nil
 }
 
 // disks asks df for the places of the deck that exist.

@@ -25,12 +25,7 @@ func testNoDeploy(t *testing.T, bin string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) }) // a failure leaves a folder in TMPDIR
-	const smi = `#!/bin/sh
-case "$*" in *query-gpu*) echo "0, GPU-aa, 28234, 143771, 97, 512.40, 61, NVIDIA H200" ;; esac
-`
-	if err := os.WriteFile(filepath.Join(home, "nvidia-smi"), []byte(smi), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	writeSMI(t, home)
 	d := newFarDeck(t, bin, sshtest.Options{Home: home, Env: []string{"PATH=" + home}})
 	out, errs, code := d.run(t, "--no-deploy", "--json")
 	if code != exitUnknown {
@@ -40,6 +35,9 @@ case "$*" in *query-gpu*) echo "0, GPU-aa, 28234, 143771, 97, 512.40, 61, NVIDIA
 	if n.Agent != nil || n.Link.Via == nil || !strings.HasSuffix(*n.Link.Via, ", without an agent") {
 		t.Errorf("%+v %+v", n.Agent, n.Link)
 	}
+	if len(n.Stages) != 1 || n.Stages[0].State != pipeline.StageUnknown || n.Stages[0].Done != nil {
+		t.Errorf("of the stages is told: %+v", n.Stages)
+	}
 	if len(n.GPUs) != 1 || n.GPUs[0].UUID != "GPU-aa" || n.GPUSource.Reason == nil || len(n.Disks) == 0 || n.Disks[0].FreeBytes == nil {
 		t.Errorf("%+v %+v %+v", n.GPUs, n.GPUSource, n.Disks)
 	}
@@ -48,6 +46,17 @@ case "$*" in *query-gpu*) echo "0, GPU-aa, 28234, 143771, 97, 512.40, 61, NVIDIA
 	}
 	if left, err := os.ReadDir(home); err != nil || len(left) != 1 {
 		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// writeSMI puts an nvidia-smi that tells of one GPU into a folder.
+func writeSMI(t *testing.T, dir string) {
+	t.Helper()
+	const smi = `#!/bin/sh
+case "$*" in *query-gpu*) echo "0, GPU-aa, 28234, 143771, 97, 512.40, 61, NVIDIA H200" ;; esac
+`
+	if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte(smi), 0o755); err != nil {
+		t.Fatal(err)
 	}
 }
 

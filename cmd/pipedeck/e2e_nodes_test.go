@@ -116,6 +116,12 @@ const (
 
 func newFleet(t *testing.T, bin string) *fleet {
 	t.Helper()
+	return newFleetOn(t, bin, sshtest.Options{})
+}
+
+// newFleetOn is newFleet on servers of these options.
+func newFleetOn(t *testing.T, bin string, o sshtest.Options) *fleet {
+	t.Helper()
 	work, err := os.MkdirTemp("", "pd-w-") //nolint:usetesting // sockets have short paths
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +130,8 @@ func newFleet(t *testing.T, bin string) *fleet {
 	f := &fleet{work: work, store: s3test.Start(t, s3test.Options{Keys: []string{farKey}})}
 	var dests []any
 	for range 2 {
-		s := sshtest.Start(t, sshtest.Options{Prepare: `mkdir -p "$1/w" /run/lock; mount --bind "$1/w" ` + work + `; mount -t tmpfs -o mode=777 tmpfs /run/lock`}) // GPU slots are locked there
+		o.Prepare = `mkdir -p "$1/w" /run/lock; mount --bind "$1/w" ` + work + `; mount -t tmpfs -o mode=777 tmpfs /run/lock` // GPU slots are locked there
+		s := sshtest.Start(t, o)
 		t.Cleanup(func() {
 			if err := endDecksBelow(s.Dir); err != nil {
 				t.Error(err)
@@ -204,6 +211,7 @@ func TestE2ENodes(t *testing.T) {
 	t.Run("cut", func(t *testing.T) { testNodeCut(t, bin) })
 	t.Run("together", func(t *testing.T) { testNodesTogether(t, bin) })
 	t.Run("gpus", func(t *testing.T) { testNodeGPUs(t, bin) })
+	t.Run("no deploy", func(t *testing.T) { testNodesNoDeploy(t, bin) })
 }
 
 // testNodeGPUs has ranks on all GPUs of both nodes: each must say how many it

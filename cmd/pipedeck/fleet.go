@@ -61,8 +61,11 @@ func (a *app) firstDeck(ctx context.Context, s specFile, r reach) (pipeline.Deck
 	f, overSSH := r.(*far)
 	if overSSH && a.flag.noDeploy {
 		d, err := f.bare(ctx)
-		if d != nil || err != nil {
-			return d, err
+		if err != nil {
+			return nil, err
+		}
+		if d != nil {
+			return d, nil
 		}
 	}
 	c, err := r.ensure(ctx)

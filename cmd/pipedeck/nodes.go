@@ -16,6 +16,7 @@ type nodeDeck struct {
 	s     specFile // its node is this one
 	reach reach    // nil where err says so
 	c     *client.Client
+	bare  *bareDeck // in the place of c where no agent runs and none may be installed
 	err   error
 }
 

@@ -46,7 +46,7 @@ func (a *app) snapshot(ctx context.Context, watch string) error {
 	if len(nodes) > 1 {
 		return a.snapshots(ctx, nodes, interval)
 	}
-	bare, err := a.bare(ctx)
+	bare, err := a.bare(ctx, nodes[0])
 	switch {
 	case err != nil:
 		return err
@@ -81,7 +81,7 @@ func (a *app) snapshot(ctx context.Context, watch string) error {
 // snapshots is snapshot of several nodes in one document. A node that cannot be
 // reached is in it, and hides nothing of the others.
 func (a *app) snapshots(ctx context.Context, nodes []specFile, interval time.Duration) error {
-	open := a.eachNode(ctx, nodes, reach.ensure)
+	open := a.lookAtEach(ctx, nodes)
 	defer closeAll(open)
 	if interval > 0 {
 		return a.watchAll(ctx, open, interval)
@@ -98,7 +98,14 @@ func (a *app) snapshots(ctx context.Context, nodes []specFile, interval time.Dur
 // snapshotOf is one node's part.
 func (a *app) snapshotOf(ctx context.Context, n nodeDeck) pipeline.Snapshot {
 	err := n.err
-	if err == nil {
+	switch {
+	case err != nil:
+	case n.bare != nil:
+		var s pipeline.Snapshot
+		if s, err = n.bare.Snapshot(ctx); err == nil {
+			return s
+		}
+	default:
 		a.sayOtherSpec(ctx, n.s, n.c)
 		var s pipeline.Snapshot
 		if s, err = n.c.Snapshot(ctx); err == nil {
@@ -126,7 +133,10 @@ func (a *app) watchAll(ctx context.Context, open []nodeDeck, interval time.Durat
 				first = nil
 				return c, nil
 			}
-			if n.reach == nil {
+			switch {
+			case n.bare != nil:
+				return n.bare, nil
+			case n.reach == nil:
 				return nil, n.err
 			}
 			return n.reach.dial(ctx)

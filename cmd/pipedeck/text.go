@@ -20,7 +20,7 @@ func snapshotText(s pipeline.Snapshot) string {
 	}
 	for _, n := range s.Nodes {
 		if len(s.Nodes) > 1 && n.Link.State == pipeline.LinkLive {
-			fmt.Fprintf(&b, "node %s: link %s\n", n.Name, n.Link.State)
+			fmt.Fprintf(&b, "node %s: link %s%s\n", n.Name, n.Link.State, withoutAgent(n))
 		}
 		b.WriteString(nodeText(n))
 		for _, st := range n.Stages {
@@ -28,6 +28,14 @@ func snapshotText(s pipeline.Snapshot) string {
 		}
 	}
 	return b.String()
+}
+
+// withoutAgent marks what a node's own programs tell.
+func withoutAgent(n pipeline.NodeSnapshot) string {
+	if n.Agent != nil {
+		return ""
+	}
+	return ", without an agent: by its own programs"
 }
 
 // nodeText is what is worth a line of a node itself.
