@@ -27,6 +27,8 @@ func TestDecideCode(t *testing.T) {
 		{"nothing differs", idleWorld, VerbStart, codeOf(3), StepCode, "code abababababab: all 3 files are on the node"},
 		{"nothing is started", runningWorld, VerbStart, codeOf(3, pushed("src/b", "2", false)), "", "are not pushed, since nothing is started: changed src/b"},
 		{"before the stop", runningWorld, VerbRestart, codeOf(3), StepCode, "all 3 files"},
+		{"a pivot, before the stop", runningWorld, VerbPivot, codeOf(3, pushed("src/b", "2", false)), StepCode, "1 of 3 files, 2.0 kB, are pushed first: changed src/b"},
+		{"a pivot from nothing", idleWorld, VerbPivot, codeOf(3), StepCode, "all 3 files"},
 		{"other code runs", func(b *bench) {
 			runningWorld(b)
 			b.edit(50, 1, func(w *WorkerWant) { w.Code = strings.Repeat("cd", 32) })
@@ -35,6 +37,9 @@ func TestDecideCode(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			in := Intent{Verb: tc.verb, Target: "extract", Code: &tc.code}
+			if tc.verb == VerbPivot {
+				in.Target = "tokenize"
+			}
 			p, err := Decide(extractSpec(), snapshotOf(tc.world), Facts{}, in, at(51), "p-1")
 			if err != nil {
 				t.Fatal(err)

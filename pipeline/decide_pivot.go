@@ -77,12 +77,14 @@ func (d *decision) pivot() error {
 		return err
 	}
 	d.plan.Confirm = new(to.st.Name)
+	runs := to.seen.State != "" && isActive(to.seen.State) && len(missingWorkers(to)) == 0 && len(to.workers()) > 0
+	d.code(to, !runs) // before a worker is stopped
 	if from.st != nil {
 		d.leaveStage(from)
 	} else {
 		d.note("no other stage is active: this starts " + to.st.Name)
 	}
-	if to.seen.State != "" && isActive(to.seen.State) && len(missingWorkers(to)) == 0 && len(to.workers()) > 0 {
+	if runs {
 		d.note(fmt.Sprintf("stage %q runs already and stays as it is", to.st.Name))
 	} else if !d.noRanks(to) {
 		d.startable(to)

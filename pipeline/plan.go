@@ -43,7 +43,7 @@ type Intent struct {
 	// Accept names what may differ from the record of this run: inputs,
 	// command, world.
 	Accept []string `json:"accept,omitempty"`
-	// Code is what a start or restart shall run, where a console pushes it.
+	// Code is what a start, restart or pivot shall run, where a console pushes it.
 	Code *Code `json:"code,omitempty"`
 	// Place is which ranks of the stage that is started are this node's, in a
 	// deck of several nodes; nil: as the last start had it.

@@ -211,6 +211,7 @@ func TestE2ENodes(t *testing.T) {
 	t.Run("cut", func(t *testing.T) { testNodeCut(t, bin) })
 	t.Run("together", func(t *testing.T) { testNodesTogether(t, bin) })
 	t.Run("gpus", func(t *testing.T) { testNodeGPUs(t, bin) })
+	t.Run("pivot with code", func(t *testing.T) { testPivotSync(t, bin) })
 	t.Run("no deploy", func(t *testing.T) { testNodesNoDeploy(t, bin) })
 }
 

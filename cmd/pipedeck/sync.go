@@ -227,7 +227,9 @@ func (f *far) push(ctx context.Context, p pipeline.Plan, say func(string, ...any
 }
 
 // starts says whether a verb is one that code is pushed before.
-func starts(v pipeline.Verb) bool { return v == pipeline.VerbStart || v == pipeline.VerbRestart }
+func starts(v pipeline.Verb) bool {
+	return v == pipeline.VerbStart || v == pipeline.VerbRestart || v == pipeline.VerbPivot
+}
 
 // withCode adds to what is asked for the code that it shall run.
 func (f *far) withCode(ctx context.Context, in pipeline.Intent, say func(string, ...any)) (pipeline.Intent, error) {
@@ -243,10 +245,13 @@ func (f *far) withCode(ctx context.Context, in pipeline.Intent, say func(string,
 	return in, nil
 }
 
-// tookCode refuses the plan of an agent that knows nothing of code: it would
-// start what is there.
+// tookCode refuses the plan of an agent that does not look at the code before
+// this action: it would start what is there.
 func tookCode(in pipeline.Intent, p pipeline.Plan) error {
-	if in.Code == nil || p.Intent.Code != nil {
+	has := func(k pipeline.StepKind) bool {
+		return slices.ContainsFunc(p.Steps, func(s pipeline.Step) bool { return s.Kind == k })
+	}
+	if in.Code == nil || p.Intent.Code != nil && (has(pipeline.StepCode) || !has(pipeline.StepStartWorkers)) {
 		return nil
 	}
 	return pipeline.Problemf(pipeline.ProblemRefused, "`pipedeck agent deploy` makes it the same, workers go on",
