@@ -34,6 +34,7 @@ type far struct {
 type farNodes struct {
 	mu    sync.Mutex
 	known map[string]*far
+	keys  ssh.Keychain // whose passphrases were asked for
 }
 
 func (n *farNodes) all() []*far {
@@ -59,7 +60,7 @@ func (a *app) overSSH(s specFile) (*far, error) {
 	for _, note := range target.Notes {
 		f.say("note: %s", note)
 	}
-	opts := ssh.Options{Target: target, Accept: a.accept(s), Say: f.say, Workdir: s.Workdir}
+	opts := ssh.Options{Target: target, Accept: a.accept(s), Say: f.say, Workdir: s.Workdir, Keys: &a.nodes.keys}
 	if isTerminal(a.in) && isTerminal(a.err) {
 		opts.Prompt = terminalPrompt{in: a.in, out: a.err, a: a}
 	}

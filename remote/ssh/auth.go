@@ -2,7 +2,6 @@ package ssh
 
 import (
 	"bytes"
-	"crypto"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	xssh "golang.org/x/crypto/ssh"
@@ -41,13 +39,14 @@ type identity struct {
 type keyring struct {
 	ids    []identity
 	notes  []string // keys that cannot be used, and why
+	chain  *Keychain
 	closer io.Closer
 }
 
 // newKeyring collects the keys: those of files first, with the agent's help
 // where it holds them, then the agent's others.
-func newKeyring(t *Target, prompt Prompt) *keyring {
-	k := &keyring{}
+func newKeyring(t *Target, prompt Prompt, chain *Keychain) *keyring {
+	k := &keyring{chain: chain}
 	held := k.agentKeys(t.Agent)
 	for _, file := range t.Identities {
 		k.addFile(t, file, held, prompt)
@@ -121,7 +120,7 @@ func (k *keyring) addFile(t *Target, file string, held []xssh.Signer, prompt Pro
 			}
 		}
 		if !k.addHeld(file, public, held) {
-			k.addCertified(t, file, &lockedKey{file: file, raw: raw, public: public, prompt: prompt})
+			k.addCertified(t, file, &lockedKey{file: file, raw: raw, public: public, prompt: prompt, shared: k.chain.of(file, raw)})
 		}
 		return
 	}
@@ -246,78 +245,4 @@ func (k *keyring) unusable() error {
 		}
 	}
 	return nil
-}
-
-// errLocked says that an encrypted key is needed and nobody can be asked.
-var errLocked = errors.New("the key is encrypted and nobody can be asked for its passphrase")
-
-// lockedKey is an encrypted key. Its passphrase is asked for when the server
-// takes the key, not before, and once.
-type lockedKey struct {
-	file   string
-	raw    []byte
-	public xssh.PublicKey
-	prompt Prompt
-
-	mu     sync.Mutex
-	signer xssh.AlgorithmSigner
-	failed error // why it could not be used though the server took it
-}
-
-// PublicKey implements xssh.Signer.
-func (l *lockedKey) PublicKey() xssh.PublicKey { return l.public }
-
-// Sign implements xssh.Signer.
-func (l *lockedKey) Sign(rand io.Reader, data []byte) (*xssh.Signature, error) {
-	return l.SignWithAlgorithm(rand, data, "")
-}
-
-// SignWithAlgorithm implements xssh.AlgorithmSigner.
-func (l *lockedKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (*xssh.Signature, error) {
-	s, err := l.unlock()
-	if err != nil {
-		return nil, err
-	}
-	return s.SignWithAlgorithm(rand, data, algorithm)
-}
-
-func (l *lockedKey) unlock() (xssh.AlgorithmSigner, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.signer != nil {
-		return l.signer, nil
-	}
-	l.signer, l.failed = l.open()
-	return l.signer, l.failed
-}
-
-// open asks for the passphrase.
-func (l *lockedKey) open() (xssh.AlgorithmSigner, error) {
-	if l.prompt == nil {
-		return nil, fmt.Errorf("cannot use key %q: %w", l.file, errLocked)
-	}
-	for range passphraseTries {
-		phrase, err := l.prompt.Secret(fmt.Sprintf("Passphrase of %s: ", l.file))
-		if err != nil {
-			return nil, fmt.Errorf("cannot use key %q: %w", l.file, err)
-		}
-		key, err := xssh.ParseRawPrivateKeyWithPassphrase(l.raw, []byte(phrase))
-		if err != nil {
-			continue
-		}
-		cryptoSigner, ok := key.(crypto.Signer)
-		if !ok {
-			return nil, fmt.Errorf("cannot use key %q: it cannot sign", l.file)
-		}
-		signer, err := xssh.NewSignerFromSigner(cryptoSigner)
-		if err != nil {
-			return nil, fmt.Errorf("cannot use key %q: %w", l.file, err)
-		}
-		as, ok := signer.(xssh.AlgorithmSigner)
-		if !ok {
-			return nil, fmt.Errorf("cannot use key %q: it cannot sign", l.file)
-		}
-		return as, nil
-	}
-	return nil, fmt.Errorf("cannot use key %q: wrong passphrase", l.file)
 }

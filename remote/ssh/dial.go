@@ -32,7 +32,8 @@ const (
 // Options say how to connect. Only Target is required.
 type Options struct {
 	Target Target
-	Prompt Prompt // nil: nobody can be asked
+	Prompt Prompt    // nil: nobody can be asked
+	Keys   *Keychain // of all nodes that share their passphrases; nil: this one's alone
 	Accept Accept
 	Say    func(format string, args ...any)
 	// Keepalive is how often the peer is asked and how long it may not answer; the
@@ -105,7 +106,7 @@ func (d *dialer) hop(ctx context.Context, l *link, t *Target) error {
 	}
 	ring := d.rings[t.label()]
 	if ring == nil {
-		ring = newKeyring(t, d.opts.Prompt)
+		ring = newKeyring(t, d.opts.Prompt, d.opts.Keys)
 		d.rings[t.label()] = ring
 	}
 	for n := range ring.batches() {

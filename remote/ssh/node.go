@@ -55,6 +55,9 @@ func NewNode(opts Options, stateDir string) *Node {
 	if opts.Say == nil {
 		opts.Say = func(string, ...any) {}
 	}
+	if opts.Keys == nil {
+		opts.Keys = &Keychain{}
+	}
 	return &Node{
 		stateDir: stateDir, dialing: make(chan struct{}, 1),
 		dialer: dialer{opts: opts, rings: map[string]*keyring{}},
@@ -74,12 +77,6 @@ func (n *Node) Quiet() {
 			}
 		}
 	}
-}
-
-func (l *lockedKey) quiet() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.prompt = nil
 }
 
 // connected returns the living connection, or makes one.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +30,8 @@ type operator struct {
 	asked    []string
 	headless bool
 	accept   []string
+	keys     *ssh.Keychain // of all nodes of this operator
+	mu       sync.Mutex
 }
 
 func (o *operator) Ask(q string) (string, error) { return o.next(q) }
@@ -36,6 +39,8 @@ func (o *operator) Ask(q string) (string, error) { return o.next(q) }
 func (o *operator) Secret(q string) (string, error) { return o.next(q) }
 
 func (o *operator) next(q string) (string, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.asked = append(o.asked, q)
 	if len(o.answers) == 0 {
 		return "", errors.New("nobody answers")
@@ -52,7 +57,7 @@ func (o *operator) node(t *testing.T, dest string) *ssh.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := ssh.Options{Target: target, Accept: ssh.Accept{Fingerprints: o.accept, Command: "ACCEPT"}, Say: t.Logf}
+	opts := ssh.Options{Target: target, Accept: ssh.Accept{Fingerprints: o.accept, Command: "ACCEPT"}, Say: t.Logf, Keys: o.keys}
 	if !o.headless {
 		opts.Prompt = o
 	}
