@@ -114,7 +114,7 @@ func outputCheck(st StageSnapshot, w StartWatch) Check {
 	case !now.Known || !w.Written.Known:
 		c.Observed = "not known: the output directories were not read"
 	case now.Files > w.Written.Files:
-		c.Result, c.Observed = Verified, fmt.Sprintf("%d files since the start", now.Files-w.Written.Files)
+		c.Result, c.Observed = Verified, Counted(now.Files-w.Written.Files, "file", "files")+" since the start"
 	case now.Bytes > w.Written.Bytes:
 		c.Result, c.Observed = Verified, humanBytes(now.Bytes-w.Written.Bytes)+" since the start"
 	case st.State == StageDone:
@@ -160,7 +160,7 @@ func provenCheck(st StageSnapshot, w StartWatch) Check {
 		}
 	}
 	if w.Verified >= 0 && verified > w.Verified {
-		c.Result, c.Observed = Verified, fmt.Sprintf("%d files since the start", verified-w.Verified)
+		c.Result, c.Observed = Verified, Counted(verified-w.Verified, "file", "files")+" since the start"
 	} else if st.State == StageDone {
 		c.Result, c.Observed = NotApplicable, "the stage is done"
 	}

@@ -65,7 +65,7 @@ func ShortHash(hash string) string { return hash[:min(len(hash), 12)] }
 // by what would be pushed now.
 func (c Code) Moved(now Code) string {
 	if c.PushFiles > len(c.Push) || now.PushFiles > len(now.Push) {
-		return fmt.Sprintf("%d files then, %d now", c.Files, now.Files)
+		return fmt.Sprintf("%s then, %d now", Counted(c.Files, "file", "files"), now.Files)
 	}
 	then := map[string]CodePush{}
 	for _, f := range c.Push {
@@ -83,7 +83,7 @@ func (c Code) Moved(now Code) string {
 	}
 	slices.Sort(said)
 	if now.Files != c.Files {
-		said = append(said, fmt.Sprintf("%d files then, %d now", c.Files, now.Files))
+		said = append(said, fmt.Sprintf("%s then, %d now", Counted(c.Files, "file", "files"), now.Files))
 	}
 	return strings.Join(said, ", ")
 }
@@ -109,7 +109,7 @@ const codeNamed = 4
 
 func (c Code) differs(pushed bool) string {
 	if c.PushFiles == 0 {
-		return fmt.Sprintf("all %d files are on the node", c.Files)
+		return Fit(c.Files, "its one file is", fmt.Sprintf("all %d files are", c.Files)) + " on the node"
 	}
 	var names []string
 	for _, f := range c.Push[:min(codeNamed, len(c.Push))] {
@@ -122,11 +122,11 @@ func (c Code) differs(pushed bool) string {
 	if more := c.PushFiles - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	what := "are pushed first"
+	what := Fit(c.PushFiles, "is", "are") + " pushed first"
 	if !pushed {
-		what = "differ on the node and are not pushed, since nothing is started"
+		what = Fit(c.PushFiles, "differs on the node and is", "differ on the node and are") + " not pushed, since nothing is started"
 	}
-	return fmt.Sprintf("%d of %d files, %s, %s: %s", c.PushFiles, c.Files, humanBytes(c.PushBytes), what, strings.Join(names, ", "))
+	return fmt.Sprintf("%d of %s, %s, %s: %s", c.PushFiles, Counted(c.Files, "file", "files"), humanBytes(c.PushBytes), what, strings.Join(names, ", "))
 }
 
 // otherCode names living workers that run with other code than this.

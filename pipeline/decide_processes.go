@@ -34,7 +34,7 @@ func (d *decision) kill(t target) {
 		d.note(text)
 	}
 	if n := d.plan.Loss.BeingWritten; n > 0 {
-		d.note(fmt.Sprintf("%d files are being written now and would stay incomplete; a start moves such files to quarantine", n))
+		d.note(Counted(n, "file is", "files are") + " being written now and would stay incomplete; a start moves such files to quarantine")
 	}
 	d.plan.Confirm = new(d.sp.Deck)
 }
@@ -49,7 +49,7 @@ func (d *decision) adopt(t target) {
 	}
 	d.placeable(t, false)
 	if want := d.here(t); want > 0 && len(d.in.PIDs) > want {
-		d.block("%d processes are named and the stage has %d ranks here", len(d.in.PIDs), want)
+		d.block("%s named and the stage has %s here", Counted(len(d.in.PIDs), "process is", "processes are"), Counted(want, "rank", "ranks"))
 	}
 	d.strangers()
 	d.record(t)
@@ -123,7 +123,8 @@ func (d *decision) undone() error {
 		return Problemf(ProblemUsage, hint, "cannot undo %q: nothing of it is in the trash; it moved no file, or what it moved is back or was purged", d.in.Target)
 	}
 	t := d.facts.Trashes[i]
-	d.note(fmt.Sprintf("%d files, %s, come back to where they were; nothing is replaced", t.Files, humanBytes(t.Bytes)))
+	d.note(fmt.Sprintf("%s, %s, %s back to where %s; nothing is replaced", Counted(t.Files, "file", "files"), humanBytes(t.Bytes),
+		Fit(t.Files, "comes", "come"), Fit(t.Files, "it was", "they were")))
 	d.plan.Undo = Undo{Reason: new("the files are back; wipe moves them away again")}
 	d.step(StepUntrash, undoTimeout, "each file is at its place again, or stayed in the trash because its name is taken", t.Action)
 	return nil

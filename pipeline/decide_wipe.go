@@ -154,7 +154,7 @@ func (d *decision) account(w wiping) {
 	d.undo(undoable)
 	d.recompute(w)
 	if w.provenOnly {
-		d.note(fmt.Sprintf("only what is proven is removed; %d files stay", loss.Files-loss.Proven))
+		d.note("only what is proven is removed; " + Counted(loss.Files-loss.Proven, "file stays", "files stay"))
 	}
 }
 

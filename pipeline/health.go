@@ -76,7 +76,7 @@ func (d *diagnosis) stage(st StageSnapshot) {
 		d.degrade("stage %s: %s", st.Name, orElse(st.StateReason, "unknown"))
 	}
 	if missing := unaccounted(st); missing > 0 {
-		d.degrade("stage %s: every worker ended with code 0, but %d of %d samples are not accounted for", st.Name, missing, *st.Total)
+		d.degrade("stage %s: every worker ended with code 0, but %s", st.Name, notAccounted(missing, *st.Total))
 	}
 	if shouldRun(st.State) {
 		for _, w := range st.Workers {
@@ -106,6 +106,10 @@ func unaccounted(st StageSnapshot) int64 {
 	return max(0, left)
 }
 
+func notAccounted(missing, total int64) string {
+	return fmt.Sprintf("%d of %s %s not accounted for", missing, Counted(total, "sample", "samples"), Fit(missing, "is", "are"))
+}
+
 func (d *diagnosis) worker(w WorkerSnapshot) {
 	switch w.State {
 	case WorkerStalled, WorkerFailed, WorkerOOM, WorkerLost, WorkerExited:
@@ -123,10 +127,10 @@ func (d *diagnosis) output(o OutputSnapshot, name string) {
 		d.degrade("output %s: uploads blocked: %s", name, orElse(o.StateReason, "no reason is known"))
 	}
 	if n := valueOf(o.FailedFiles); n > 0 {
-		d.degrade("output %s: %d files failed", name, n)
+		d.degrade("output %s: %s failed", name, Counted(n, "file", "files"))
 	}
 	if o.Coverage != nil && o.Coverage.Mismatched > 0 {
-		d.degrade("output %s: %d files differ from the object of the same name", name, o.Coverage.Mismatched)
+		d.degrade("output %s: %s from the object of the same name", name, Counted(o.Coverage.Mismatched, "file differs", "files differ"))
 	}
 }
 

@@ -63,7 +63,7 @@ func (w *World) stageSnapshot(st *stageWorld, now time.Time) StageSnapshot {
 
 func doneText(c stageCounts) string {
 	if left := c.left(); left != nil && *left > c.slack {
-		return fmt.Sprintf("every worker ended with code 0, but %d of %d samples are not accounted for", *left, *c.total)
+		return "every worker ended with code 0, but " + notAccounted(*left, *c.total)
 	}
 	return ""
 }

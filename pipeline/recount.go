@@ -65,18 +65,18 @@ func (r *Recounted) add(was, is ListedFile) {
 
 // Text says in words what differs from the plan.
 func (r Recounted) Text() string {
-	parts := []string{fmt.Sprintf("%d of the listed files are as the plan says", len(r.Take))}
+	parts := []string{Counted(len(r.Take), "of the listed files is as the plan says", "of the listed files are as the plan says")}
 	for _, p := range []struct {
-		n    int64
-		text string
+		n         int64
+		one, many string
 	}{
-		{r.Saved, "%d of them were stored meanwhile"},
-		{r.Gone, "%d are gone already"},
-		{r.Changed, "%d changed and stay"},
-		{r.Appeared, "%d files that the plan does not list stay"},
+		{r.Saved, "of them was stored meanwhile", "of them were stored meanwhile"},
+		{r.Gone, "is gone already", "are gone already"},
+		{r.Changed, "changed and stays", "changed and stay"},
+		{r.Appeared, "file that the plan does not list stays", "files that the plan does not list stay"},
 	} {
 		if p.n > 0 {
-			parts = append(parts, fmt.Sprintf(p.text, p.n))
+			parts = append(parts, Counted(p.n, p.one, p.many))
 		}
 	}
 	return strings.Join(parts, "; ")
@@ -95,8 +95,8 @@ func (r Recounted) Refusal() string {
 	if n := len(r.Unlisted) - len(names); n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Sprintf("nothing was moved: %d files that the plan counted as proven would be lost: %s%s; make a new plan",
-		len(r.Unlisted), strings.Join(names, ", "), more)
+	return fmt.Sprintf("nothing was moved: %s that the plan counted as proven would be lost: %s%s; make a new plan",
+		Counted(len(r.Unlisted), "file", "files"), strings.Join(names, ", "), more)
 }
 
 // Remaining compares what was taken and what must be there with a later look:

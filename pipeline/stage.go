@@ -230,9 +230,9 @@ func judgeStage(want Want, grace time.Duration, stopSent, now time.Time, t tally
 			return StageStopped, ""
 		}
 		if !stopSent.IsZero() && now.Sub(stopSent) <= grace {
-			return StageDraining, fmt.Sprintf("%d of %d workers are left", t.alive, t.all)
+			return StageDraining, fmt.Sprintf("%d of %s %s left", t.alive, Counted(t.all, "worker", "workers"), Fit(t.alive, "is", "are"))
 		}
-		return StageStopping, fmt.Sprintf("%d of %d workers are left", t.alive, t.all)
+		return StageStopping, fmt.Sprintf("%d of %s %s left", t.alive, Counted(t.all, "worker", "workers"), Fit(t.alive, "is", "are"))
 	case WantNothing:
 	}
 	if t.alive > 0 {

@@ -104,7 +104,7 @@ func superviseOne(st *spec.Stage, rank int, w WorkerWant, seen LaunchSeen, ok bo
 // superviseEnded handles a worker that ended without being asked to.
 func superviseEnded(st *spec.Stage, rank int, w WorkerWant, seen LaunchSeen, now time.Time, jitter float64) (WorkerWant, *Duty) {
 	if w.Restarts >= st.Workers.Restart.Max {
-		w.Held = fmt.Sprintf("%s after %d automatic restarts", EndText(seen), w.Restarts)
+		w.Held = fmt.Sprintf("%s after %s", EndText(seen), Counted(w.Restarts, "automatic restart", "automatic restarts"))
 		return w, nil
 	}
 	if w.NextAt.IsZero() {

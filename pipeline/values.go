@@ -63,6 +63,19 @@ func age(now, at time.Time) *float64 {
 	return new(max(0, math.Round(now.Sub(at).Seconds()*1000)/1000))
 }
 
+// Fit is the word that goes with a number: one for 1, many for all else.
+func Fit[N int | int32 | int64 | uint64](n N, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// Counted is a number and the word that goes with it: "1 file", "2 files".
+func Counted[N int | int32 | int64 | uint64](n N, one, many string) string {
+	return fmt.Sprintf("%d %s", n, Fit(n, one, many))
+}
+
 // HumanBytes writes a size in decimal units.
 func HumanBytes(n int64) string { return humanBytes(n) }
 
@@ -78,7 +91,7 @@ func humanBytes(n int64) string {
 		unit++
 	}
 	if unit == 0 {
-		return fmt.Sprintf("%d bytes", n)
+		return Counted(n, "byte", "bytes")
 	}
 	return fmt.Sprintf("%.1f %s", f, units[unit])
 }

@@ -77,7 +77,7 @@ func drawFleet(in input, bs []board, u *ui, sz size) []line {
 		out = append(out, fleetRow(n, u, cols, sz.w))
 	}
 	if more := len(rows) - room; more > 0 {
-		out = append(out, rowOf(dim, fmt.Sprintf("  + %d more nodes", more)))
+		out = append(out, rowOf(dim, "  + "+counted(int64(more), "more node", "more nodes")))
 	}
 	out = append(out, sumRow(bs, cols))
 	if sz.h-len(out) > 1 {

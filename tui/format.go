@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"pipedeck/pipeline"
 )
 
 // none is what an unknown value looks like; zero is "0" and stale is "~5".
@@ -28,6 +30,11 @@ func count(n int64) string {
 		return strings.Join(append([]string{s}, parts...), ",")
 	}
 	return scaled(float64(n), []string{"", "k", "M", "G", "T", "P", "E"})
+}
+
+// counted is a count and the word that goes with it.
+func counted(n int64, one, many string) string {
+	return count(n) + " " + pipeline.Fit(n, one, many)
 }
 
 // bytesText writes n in decimal units: "1.4 GB".

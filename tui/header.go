@@ -115,7 +115,7 @@ func worst(b board) (word, tally string, l look) {
 		}
 	}
 	if all > 0 {
-		tally = fmt.Sprintf("%d/%d workers", alive, all)
+		tally = fmt.Sprintf("%d/%d %s", alive, all, pipeline.Fit(all, "worker", "workers"))
 	}
 	switch {
 	case b.stale:

@@ -293,6 +293,6 @@ func copyLog(m *model) []effect {
 		for i := max(0, min(v.at, v.text.last())-v.h+1); i <= v.at && i < v.text.count(); i++ {
 			out = append(out, v.text.line(i).text)
 		}
-		return m.copyText(fmt.Sprintf("%d lines", len(out)), strings.Join(out, "\n"))
+		return m.copyText(counted(int64(len(out)), "line", "lines"), strings.Join(out, "\n"))
 	})(m)
 }

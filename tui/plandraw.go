@@ -145,7 +145,7 @@ func (v *planView) steps(sz size) []line {
 	}
 	v.top = max(0, min(v.top, len(out)-sz.h+1))
 	last := min(len(out), v.top+sz.h-1)
-	more := rowOf(accent, fmt.Sprintf("    %d to %d of %d lines, PgUp PgDn", v.top+1, last, len(out)))
+	more := rowOf(accent, fmt.Sprintf("    %d to %d of %s, PgUp PgDn", v.top+1, last, counted(int64(len(out)), "line", "lines")))
 	return append(append([]line{}, out[v.top:last]...), more)
 }
 
@@ -264,7 +264,7 @@ func lossRow(k look, name string, n, of int64, note string) line {
 func checkingLines(c pipeline.Checking, w int) []line {
 	out := []line{rowOf(bold, "Looking at files and store: what would be lost is not known yet.")}
 	if c.Total <= 0 {
-		return append(out, rowOf(plain, "  "+count(c.Done)+" files so far"))
+		return append(out, rowOf(plain, "  "+counted(c.Done, "file", "files")+" so far"))
 	}
 	share := float64(c.Done) / float64(c.Total)
 	figures := count(c.Done) + " of " + count(c.Total) + "  " + percent(min(c.Done, c.Total), c.Total) + "  "

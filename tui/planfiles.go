@@ -106,8 +106,8 @@ func (l *fileList) draw(v *planView, sz size) []line {
 		out = append(out, nil)
 	}
 	last := min(l.top+l.shown, int(l.page.Total))
-	return append(out, rowOf(dim, fmt.Sprintf("%s to %s of %s files, X: would be lost   PgUp PgDn g G   Esc: back to the plan",
-		count(int64(min(l.top+1, last))), count(int64(last)), count(l.page.Total))))
+	return append(out, rowOf(dim, fmt.Sprintf("%s to %s of %s, X: would be lost   PgUp PgDn g G   Esc: back to the plan",
+		count(int64(min(l.top+1, last))), count(int64(last)), counted(l.page.Total, "file", "files"))))
 }
 
 func classWord(c pipeline.FileClass) string {

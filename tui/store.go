@@ -138,12 +138,12 @@ func storeBlock(b board, u *ui, t totals, w int) []line {
 	f := func(v *int64) string { return old(b.stale, opt(v, count)) }
 	lines := []line{
 		{txt(plain, left("uploads", 11)), txt(l, state)},
-		figures("queue", old(b.stale, count(t.waiting))+" files", bytesText(t.waitingBytes), "oldest "+opt(t.oldest, lasting)),
+		figures("queue", old(b.stale, counted(t.waiting, "file", "files")), bytesText(t.waitingBytes), "oldest "+opt(t.oldest, lasting)),
 		figures("in flight", t.flight(b), bytesRate(b, t.bytes), rateOrNone(b, t.files)+" files/s"),
 		{txt(plain, left("throughput", 11)), span{text: spark(s, chart, top, u.ascii), look: accent}, txt(dim, " 0-"+bytesText(int64(top))+"/s")},
 		figures("produced", bytesRate(b, t.produced), "uploaded "+bytesRate(b, t.bytes), ""),
 		figures("verified", f(t.verified), "failed "+f(t.failed), "quarantined "+f(t.quarantined)),
-		figures("local", f(t.local)+" files", opt(t.localBytes, bytesText), checked(b, t)),
+		figures("local", f(t.local)+" "+pipeline.Fit(deref(t.local), "file", "files"), opt(t.localBytes, bytesText), checked(b, t)),
 		{txt(plain, left("", 11)), txt(plain, left("safe "+f(t.safe), 13)), txt(plain, left("unproven "+f(t.unprovenKnown()), 19)), txt(bold, "not in S3 "+f(t.notInStore))},
 	}
 	if deref(t.failed) > 0 {

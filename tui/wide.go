@@ -64,7 +64,7 @@ type charted struct {
 func charts() []charted {
 	return []charted{
 		{"samples/s", seriesRate, rateText},
-		{"queue", seriesQueue, func(v float64) string { return count(int64(min(v, 1e18))) + " files" }},
+		{"queue", seriesQueue, func(v float64) string { return counted(int64(min(v, 1e18)), "file", "files") }},
 		{"uploaded", seriesBytes, func(v float64) string { return bytesText(int64(min(v, 1e18))) + "/s" }},
 	}
 }

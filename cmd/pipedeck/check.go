@@ -139,7 +139,7 @@ func (a *app) check(ctx context.Context) error {
 		}
 		return err
 	}
-	rep.add("spec", "spec", checkOK, fmt.Sprintf("deck %s, run %s, %d stages", s.Deck, s.Run, len(s.Stages)), "")
+	rep.add("spec", "spec", checkOK, fmt.Sprintf("deck %s, run %s, %s", s.Deck, s.Run, pipeline.Counted(len(s.Stages), "stage", "stages")), "")
 	nodes, err := a.chosen()
 	if err != nil {
 		return err

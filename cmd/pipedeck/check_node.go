@@ -140,10 +140,7 @@ func checkGPUs(ctx context.Context, rep *checkReport, s specFile) {
 	}
 	switch {
 	case len(r.GPUs) > 0:
-		text, todo := fmt.Sprintf("%s lists %d GPUs", r.Kind, len(r.GPUs)), ""
-		if len(r.GPUs) == 1 {
-			text = r.Kind + " lists 1 GPU"
-		}
+		text, todo := fmt.Sprintf("%s lists %s", r.Kind, pipeline.Counted(len(r.GPUs), "GPU", "GPUs")), ""
 		if r.Reason != "" {
 			text += "; " + r.Reason
 			todo = "nvidia-smi tells less and takes longer: `make gpu` builds pipedeck-gpu"

@@ -86,7 +86,7 @@ func (d *demo) lost(ctx context.Context) error {
 		}
 	}
 	if missing > 0 {
-		return pipeline.Problemf(pipeline.ProblemFailed, "this is a fault of pipedeck", "cannot find %d samples: they are neither on disk nor in the store", missing)
+		return pipeline.Problemf(pipeline.ProblemFailed, "this is a fault of pipedeck", "cannot find %s: neither on disk nor in the store", pipeline.Counted(missing, "sample", "samples"))
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (a *app) confirmAll(group []member, o actOptions) error {
 	}
 	if given != *want {
 		return pipeline.Problemf(pipeline.ProblemRefused, applyHint(planIDs(plans), *want),
-			"cannot %s: on %d nodes it asks for the confirmation %q, given was %q", what, len(plans), *want, given)
+			"cannot %s: on %s it asks for the confirmation %q, given was %q", what, pipeline.Counted(len(plans), "node", "nodes"), *want, given)
 	}
 	return nil
 }

@@ -50,10 +50,10 @@ func plansText(plans []pipeline.Plan) string {
 		b.WriteString(planText(p))
 	}
 	l := pipeline.JointLoss(plans)
-	line("On %d nodes together", len(plans))
+	line("On %s together", pipeline.Counted(len(plans), "node", "nodes"))
 	if l.Files > 0 || l.OtherFiles > 0 {
 		line("  local files: %d, %s", l.Files, pipeline.HumanBytes(l.Bytes))
-		line("  LOST: %d files, %s%s", l.LostFiles, pipeline.HumanBytes(l.LostBytes), recompute(l))
+		line("  LOST: %s, %s%s", pipeline.Counted(l.LostFiles, "file", "files"), pipeline.HumanBytes(l.LostBytes), recompute(l))
 	} else {
 		line("  no local file is removed")
 	}
@@ -94,13 +94,13 @@ func lossText(p pipeline.Plan, line func(string, ...any)) {
 	if l.OtherFiles > 0 {
 		line("  other files in scratch: %d, %s", l.OtherFiles, pipeline.HumanBytes(l.OtherBytes))
 	}
-	line("  LOST: %d files, %s%s", l.LostFiles, pipeline.HumanBytes(l.LostBytes), recompute(l))
+	line("  LOST: %s, %s%s", pipeline.Counted(l.LostFiles, "file", "files"), pipeline.HumanBytes(l.LostBytes), recompute(l))
 	if s := p.Store; s.StoredFiles != nil {
 		total := ""
 		if s.Total != nil {
-			total = fmt.Sprintf(" of %d samples", *s.Total)
+			total = " of " + pipeline.Counted(*s.Total, "sample", "samples")
 		}
-		line("  store: %d files stored%s below %s/%s", *s.StoredFiles, total, s.Bucket, s.Prefix)
+		line("  store: %s stored%s below %s/%s", pipeline.Counted(*s.StoredFiles, "file", "files"), total, s.Bucket, s.Prefix)
 	}
 }
 

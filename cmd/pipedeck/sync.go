@@ -185,7 +185,7 @@ func (o *offered) tell(say func(string, ...any), node string) {
 		say("sync: and %d more", more)
 	}
 	if o.code.PushFiles == 0 {
-		say("sync: %d files are the same on %s (%s)", o.code.Files, node, pipeline.ShortHash(o.code.Hash))
+		say("sync: %s the same on %s (%s)", pipeline.Counted(o.code.Files, "file is", "files are"), node, pipeline.ShortHash(o.code.Hash))
 	}
 }
 
@@ -222,7 +222,7 @@ func (f *far) push(ctx context.Context, p pipeline.Plan, say func(string, ...any
 	if done == 0 {
 		return nil // the node only forgot that it has it
 	}
-	say("sync: pushed %d of %d files to %s (%s)", done, len(now.files), f.s.node.Name, pipeline.ShortHash(want.Hash))
+	say("sync: pushed %d of %s to %s (%s)", done, pipeline.Counted(len(now.files), "file", "files"), f.s.node.Name, pipeline.ShortHash(want.Hash))
 	return nil
 }
 

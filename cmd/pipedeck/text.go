@@ -96,8 +96,31 @@ func stageText(st pipeline.StageSnapshot) string {
 	}
 	_ = t.print(&b) // a strings.Builder takes everything
 	for _, o := range st.Outputs {
-		fmt.Fprintf(&b, "  output %s: %s, %s verified, %s local, %d waiting, %d in flight, %s failed\n", o.Name, o.State,
-			orDash(o.VerifiedFiles), orDash(o.LocalFiles), o.Queue.WaitingFiles, o.Queue.InFlight, orDash(o.FailedFiles))
+		fmt.Fprintf(&b, "  output %s: %s%s, %s verified, %s local, %d waiting, %d in flight, %s failed%s\n", o.Name, o.State, because(o.StateReason),
+			orDash(o.VerifiedFiles), orDash(o.LocalFiles), o.Queue.WaitingFiles, o.Queue.InFlight, orDash(o.FailedFiles), doubtsText(o))
+	}
+	return b.String()
+}
+
+// doubtsText tells of files that the queue alone would not bring into the store,
+// or that were put aside: most of the time there are none.
+func doubtsText(o pipeline.OutputSnapshot) string {
+	var quarantined int64
+	if o.QuarantinedFiles != nil {
+		quarantined = *o.QuarantinedFiles
+	}
+	c := o.Coverage
+	if c == nil {
+		c = &pipeline.CoverageCounts{}
+	}
+	var b strings.Builder
+	for _, d := range []struct {
+		n    int64
+		word string
+	}{{quarantined, "quarantined"}, {c.Unproven, "unproven"}, {c.Mismatched, "mismatched"}, {c.Unknown, "unknown"}} {
+		if d.n > 0 {
+			fmt.Fprintf(&b, ", %s %s", humanize.Comma(d.n), d.word)
+		}
 	}
 	return b.String()
 }

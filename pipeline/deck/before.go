@@ -89,7 +89,7 @@ func (d *Deck) isOfStage(stage string) func(pipeline.GPUProcess) bool {
 
 func freeText(v pipeline.Verdict, checks []pipeline.Check) string {
 	if v == pipeline.Verified {
-		return plural(len(checks), "GPU is free", "GPUs are free")
+		return pipeline.Counted(len(checks), "GPU is free", "GPUs are free")
 	}
 	var bad []string
 	for _, c := range checks {

@@ -44,7 +44,7 @@ func (d *Deck) checkCode(ctx context.Context, j engine.Job) engine.Outcome {
 	if err := d.wants.setCode(rec.Hash); err != nil {
 		return asReason(err)
 	}
-	return verified("%s as planned (code %s)", plural(len(rec.Files), "file is", "files are"), rec.Hash)
+	return verified("%s as planned (code %s)", pipeline.Counted(len(rec.Files), "file is", "files are"), rec.Hash)
 }
 
 // lacksCode refuses a plan until its code is here.

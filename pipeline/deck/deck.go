@@ -176,8 +176,8 @@ func (d *Deck) adopt() {
 			}
 		}
 		if alive > 0 {
-			d.record("agent", "adopted %d living workers of %s", alive, stage)
-			d.notice(pipeline.Info, "agent", "adopted %d living workers of %s", alive, stage)
+			d.record("agent", "adopted %s of %s", pipeline.Counted(alive, "living worker", "living workers"), stage)
+			d.notice(pipeline.Info, "agent", "adopted %s of %s", pipeline.Counted(alive, "living worker", "living workers"), stage)
 		}
 	}
 }

@@ -18,10 +18,10 @@ type cleared struct {
 func counting(report func(string), what string) pipeline.Progress {
 	return func(done, total int64) {
 		if total > 0 {
-			report(fmt.Sprintf("%s: %d of %d files", what, done, total))
+			report(fmt.Sprintf("%s: %d of %s", what, done, pipeline.Counted(total, "file", "files")))
 			return
 		}
-		report(fmt.Sprintf("%s: %d files", what, done))
+		report(what + ": " + pipeline.Counted(done, "file", "files"))
 	}
 }
 
@@ -104,13 +104,13 @@ func (d *Deck) trash(ctx context.Context, j engine.Job) engine.Outcome {
 	rep, err := d.p.Custody.Trash(ctx, j.Action, c.take, counting(j.Report, "moving"))
 	if err != nil {
 		out := asReason(err)
-		out.Text = fmt.Sprintf("%d files were moved before it ended: %s (`pipedeck undo %s` brings them back)", rep.Moved, out.Text, j.Action)
+		out.Text = fmt.Sprintf("%s moved before it ended: %s (`pipedeck undo %s` brings back what was moved)", pipeline.Counted(rep.Moved, "file was", "files were"), out.Text, j.Action)
 		return out
 	}
 	rep.Moved = d.movedInAll(ctx, j.Action, rep.Moved)
 	now, err := d.p.Custody.Holdings(ctx, d.area(j.Step.On, false), nil)
 	if err != nil {
-		return unknown("%d files were moved, and the directory cannot be looked at: %v", rep.Moved, err)
+		return unknown("%s moved, and the directory cannot be looked at: %v", pipeline.Counted(rep.Moved, "file was", "files were"), err)
 	}
 	d.foldMover()
 	return d.judgeTrash(j, c, rep, now)
@@ -143,13 +143,13 @@ func (d *Deck) judgeTrash(j engine.Job, c cleared, rep pipeline.MoveReport, now 
 		}
 		out.Checks = append(out.Checks, ch)
 	}
-	check("all other files are there", missing, pipeline.Unverified, fmt.Sprintf("%d files", len(c.others)))
-	check("the listed files are gone", still, pipeline.ActionFailed, fmt.Sprintf("%d files", len(c.take)))
+	check("all other files are there", missing, pipeline.Unverified, pipeline.Counted(len(c.others), "file", "files"))
+	check("the listed files are gone", still, pipeline.ActionFailed, pipeline.Counted(len(c.take), "file", "files"))
 	for _, s := range rep.Stayed[:min(3, len(rep.Stayed))] {
 		out.Text += fmt.Sprintf("; %q stays: %s", pipeline.Clean(s.Path), s.Reason)
 	}
 	if rep.Moved > 0 {
-		out.Text += fmt.Sprintf("; `pipedeck undo %s` brings them back", j.Action)
+		out.Text += fmt.Sprintf("; `pipedeck undo %s` brings %s back", j.Action, pipeline.Fit(rep.Moved, "it", "them"))
 	}
 	return out
 }
@@ -157,13 +157,13 @@ func (d *Deck) judgeTrash(j engine.Job, c cleared, rep pipeline.MoveReport, now 
 func moveText(rep pipeline.MoveReport) string {
 	var parts []string
 	if rep.Moved > 0 || rep.Removed == 0 {
-		parts = append(parts, fmt.Sprintf("%d files moved to the trash", rep.Moved))
+		parts = append(parts, pipeline.Counted(rep.Moved, "file moved to the trash", "files moved to the trash"))
 	}
 	if rep.Removed > 0 {
-		parts = append(parts, fmt.Sprintf("%d files removed", rep.Removed))
+		parts = append(parts, pipeline.Counted(rep.Removed, "file removed", "files removed"))
 	}
 	if rep.Gone > 0 {
-		parts = append(parts, fmt.Sprintf("%d were gone already", rep.Gone))
+		parts = append(parts, pipeline.Counted(rep.Gone, "was gone already", "were gone already"))
 	}
 	if rep.StayedAll > 0 {
 		parts = append(parts, fmt.Sprintf("%d stayed", rep.StayedAll))
@@ -180,7 +180,7 @@ func (d *Deck) untrash(ctx context.Context, j engine.Job) engine.Outcome {
 		return asReason(err)
 	}
 	d.foldMover()
-	parts := []string{fmt.Sprintf("%d files are back", rep.Moved)}
+	parts := []string{pipeline.Counted(rep.Moved, "file is back", "files are back")}
 	for _, s := range rep.Stayed[:min(3, len(rep.Stayed))] {
 		parts = append(parts, fmt.Sprintf("%q stays in the trash: %s", pipeline.Clean(s.Path), s.Reason))
 	}
@@ -206,7 +206,7 @@ func (d *Deck) quarantine(ctx context.Context, j engine.Job) engine.Outcome {
 	if total.Moved == 0 {
 		return verified("no incomplete file is left behind")
 	}
-	return verified("%d incomplete files moved to quarantine; `pipedeck undo %s` brings them back", total.Moved, j.Action)
+	return verified("%s moved to quarantine; `pipedeck undo %s` brings %s back", pipeline.Counted(total.Moved, "incomplete file", "incomplete files"), j.Action, pipeline.Fit(total.Moved, "it", "them"))
 }
 
 func (d *Deck) leaveStages(ctx context.Context, j engine.Job) engine.Outcome {

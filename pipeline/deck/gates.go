@@ -31,7 +31,7 @@ func (d *Deck) gates(ctx context.Context, j engine.Job) engine.Outcome {
 			}
 		}
 	}
-	out.Result, out.Text = pipeline.Verified, plural(len(out.Checks), "gate passed", "gates passed")
+	out.Result, out.Text = pipeline.Verified, pipeline.Counted(len(out.Checks), "gate passed", "gates passed")
 	return out
 }
 

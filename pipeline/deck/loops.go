@@ -146,7 +146,7 @@ func (d *Deck) purgeLoop(ctx context.Context) {
 				d.notice(pipeline.Warn, "agent", "cannot purge the trash of action %s: %v", t.Action, err)
 				continue
 			}
-			d.recordOf(t.Action, "agent", "purged the trash of action %s: %d files, %d bytes", t.Action, t.Files, t.Bytes)
+			d.recordOf(t.Action, "agent", "purged the trash of action %s: %s, %d bytes", t.Action, pipeline.Counted(t.Files, "file", "files"), t.Bytes)
 		}
 	})
 }

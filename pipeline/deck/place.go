@@ -65,7 +65,7 @@ func (d *Deck) place(ctx context.Context, st *spec.Stage, in pipeline.Intent) (p
 		p.world = len(p.gpus)
 	} else if len(p.gpus) != p.part.Count {
 		return p, pipeline.Problemf(pipeline.ProblemRefused, "`pipedeck restart "+st.Name+"` on all nodes divides the ranks anew",
-			"cannot start %q: node %q has GPUs for %d ranks now, and its part is %s", st.Name, d.node.Name, len(p.gpus), *p.part)
+			"cannot start %q: node %q has GPUs for %s now, and its part is %s", st.Name, d.node.Name, pipeline.Counted(len(p.gpus), "rank", "ranks"), *p.part)
 	}
 	return p, nil
 }

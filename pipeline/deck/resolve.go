@@ -165,7 +165,7 @@ func (d *Deck) unpark(id string) {
 
 // abandon ends an interrupted action with the account of what was done.
 func (d *Deck) abandon(o engine.Open, req pipeline.Resolve) {
-	text := fmt.Sprintf("%s by %s after %d of %d steps", pastOf(req.How), req.By, o.First, len(o.Plan.Steps))
+	text := fmt.Sprintf("%s by %s after %d of %s", pastOf(req.How), req.By, o.First, pipeline.Counted(len(o.Plan.Steps), "step", "steps"))
 	a := d.engine.End(o.Action, pipeline.Unverified, text)
 	d.finish(o.Plan, a)
 	d.release(a.ID)

@@ -89,7 +89,7 @@ func (d *Deck) wantRunning(ctx context.Context, st *spec.Stage, ranks []int, in 
 	}
 	for _, rank := range ranks {
 		if !placed.has(rank) {
-			return nil, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot start %q: the stage has %d ranks here", workerID(st.Name, rank), len(placed.gpus))
+			return nil, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot start %q: the stage has %s here", workerID(st.Name, rank), pipeline.Counted(len(placed.gpus), "rank", "ranks"))
 		}
 	}
 	seen := d.seenAll()[st.Name]
@@ -159,17 +159,17 @@ func (d *Deck) awaitStarted(ctx context.Context, st *spec.Stage, ranks []int, s 
 		}
 		if up == len(ranks) {
 			return engine.Outcome{
-				Result: pipeline.Verified, Text: fmt.Sprintf("%d of %d workers are alive or ended with 0", up, len(ranks)),
+				Result: pipeline.Verified, Text: fmt.Sprintf("%d of %s %s alive or ended with 0", up, pipeline.Counted(len(ranks), "worker", "workers"), pipeline.Fit(up, "is", "are")),
 				Checks: d.startChecks(st.Name, ranks),
 			}
 		}
-		report(fmt.Sprintf("%d of %d workers are up", up, len(ranks)))
+		report(fmt.Sprintf("%d of %s %s up", up, pipeline.Counted(len(ranks), "worker", "workers"), pipeline.Fit(up, "is", "are")))
 		d.nudge()
 		select {
 		case <-ctx.Done():
 			return unknown("interrupted")
 		case <-deadline.C:
-			return unknown("%d of %d workers are up; the others have not been seen", up, len(ranks))
+			return unknown("%d of %s %s up; the others have not been seen", up, pipeline.Counted(len(ranks), "worker", "workers"), pipeline.Fit(up, "is", "are"))
 		case <-tick.C:
 		}
 	}

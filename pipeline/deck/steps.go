@@ -73,7 +73,7 @@ func (d *Deck) writeDoneSets(ctx context.Context, j engine.Job) engine.Outcome {
 		if err != nil {
 			return asReason(err)
 		}
-		text = fmt.Sprintf("%d ids are done", n)
+		text = pipeline.Counted(n, "id is done", "ids are done")
 	}
 	return verified("%s", text)
 }
@@ -182,7 +182,7 @@ func (s settling) verdict(quiet time.Duration) *engine.Outcome {
 	case s.settled:
 		out = verified("every complete file is stored")
 	case s.stuck > 0 && quiet > stuckPatience:
-		out = failed("%s cannot be stored: %s", plural(int(s.stuck), "file", "files"), s.why)
+		out = failed("%s cannot be stored: %s", pipeline.Counted(s.stuck, "file", "files"), s.why)
 	case s.unseen && quiet > stuckPatience, quiet > quietPatience:
 		out = unknown("it does not come to an end: %s", s.why)
 	default:
@@ -192,7 +192,7 @@ func (s settling) verdict(quiet time.Duration) *engine.Outcome {
 }
 
 func (s settling) text() string {
-	t := fmt.Sprintf("%d files left", s.left)
+	t := pipeline.Counted(s.left, "file left", "files left")
 	if s.why != "" {
 		t += ": " + s.why
 	}

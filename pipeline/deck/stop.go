@@ -243,7 +243,7 @@ func memoryOutstanding(checks []pipeline.Check) bool {
 
 func stopText(v pipeline.Verdict, checks []pipeline.Check, n int) string {
 	if v == pipeline.Verified {
-		return plural(n, "worker is gone", "workers are gone")
+		return pipeline.Counted(n, "worker is gone", "workers are gone")
 	}
 	var bad []string
 	for _, c := range checks {
@@ -252,13 +252,6 @@ func stopText(v pipeline.Verdict, checks []pipeline.Check, n int) string {
 		}
 	}
 	return strings.Join(bad, "; ")
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 func (d *Deck) stopEvidence(ctx context.Context, stop stopping) (pipeline.StopEvidence, error) {

@@ -69,7 +69,7 @@ func await(ctx, wait context.Context, opts EnsureOptions) (*Client, error) {
 			}
 		case rec.State == wire.LockBackoff && rec.Count > 1:
 			// Once may be chance, such as a lock that was just being given up.
-			return nil, startProblem(opts, "cannot start the agent: it ends before it answers (%d times)", rec.Count)
+			return nil, startProblem(opts, "cannot start the agent: it ends before it answers (%s)", pipeline.Counted(rec.Count, "time", "times"))
 		}
 		pause(wait, 10*time.Millisecond)
 	}

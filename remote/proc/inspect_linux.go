@@ -134,7 +134,7 @@ func (h *Host) doubts(t *table, m members) []string {
 		}
 	}
 	if n := len(m.unread); n > 0 {
-		out = append(out, fmt.Sprintf("environment of %d processes not readable, the first is %d", n, slices.Min(m.unread)))
+		out = append(out, fmt.Sprintf("environment of %s not readable, the first is %d", pipeline.Counted(n, "process", "processes"), slices.Min(m.unread)))
 	}
 	if _, ok := t.procs[1]; !ok {
 		out = append(out, "processes of other users are hidden (hidepid)")

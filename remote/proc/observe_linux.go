@@ -2,7 +2,6 @@ package proc
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"pipedeck/pipeline"
@@ -219,7 +218,7 @@ func (h *Host) leaderLives(l *launch, seen *pipeline.LaunchSeen) bool {
 	if err != nil || n == 0 {
 		return false
 	}
-	seen.Reason = fmt.Sprintf("its main thread has ended, %d others live on", n)
+	seen.Reason = "its main thread has ended, " + pipeline.Counted(n, "other lives on", "others live on")
 	return true
 }
 

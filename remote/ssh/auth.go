@@ -14,6 +14,8 @@ import (
 
 	xssh "golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
+
+	"pipedeck/pipeline"
 )
 
 const (
@@ -211,7 +213,7 @@ func (k *keyring) tried() string {
 	var names []string
 	for i, id := range k.ids {
 		if i == maxBatches*maxOffers {
-			names = append(names, fmt.Sprintf("%d more were not offered", len(k.ids)-i))
+			names = append(names, pipeline.Counted(len(k.ids)-i, "more was not offered", "more were not offered"))
 			break
 		}
 		names = append(names, id.from)

@@ -189,7 +189,7 @@ func (m *Mover) complaint(o *output) string {
 	for sample, t := range o.twins {
 		more := ""
 		if n := len(o.twins) - 1; n > 0 {
-			more = fmt.Sprintf(", and %d more ids", n)
+			more = ", and " + pipeline.Counted(n, "more id", "more ids")
 		}
 		add(t.text(sample) + more)
 		break
@@ -198,7 +198,7 @@ func (m *Mover) complaint(o *output) string {
 		add("the disk is full: what is stored leaves it, nothing else can be written")
 	}
 	if o.tally.foreign > 0 {
-		add(fmt.Sprintf("%d files belong to another run", o.tally.foreign))
+		add(pipeline.Counted(o.tally.foreign, "file belongs to another run", "files belong to another run"))
 	}
 	return text
 }

@@ -208,7 +208,7 @@ func (m *Mover) purgeOldest(ctx context.Context, except string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.noteOf(oldest.Action, pipeline.Warn,
-		fmt.Sprintf("the disk is full: the trash of action %s is purged early, %d files, %d bytes", oldest.Action, n.files, n.bytes))
+		fmt.Sprintf("the disk is full: the trash of action %s is purged early, %s, %d bytes", oldest.Action, pipeline.Counted(n.files, "file", "files"), n.bytes))
 	return true
 }
 

@@ -33,7 +33,8 @@ func (m *Mover) inherit(ctx context.Context) error {
 			}
 		}
 		if found := len(held) - n; found > 0 {
-			m.note(pipeline.Warn, fmt.Sprintf("%d files in %s are of a former run: they stay as they are; %s", found, o.dir, goBack(former)))
+			m.note(pipeline.Warn, fmt.Sprintf("%s in %s %s; %s", pipeline.Counted(found, "file", "files"), o.dir,
+				pipeline.Fit(found, "is of a former run: it stays as it is", "are of a former run: they stay as they are"), goBack(former)))
 		}
 	}
 	return m.opt.Ledger.Hold(held)
