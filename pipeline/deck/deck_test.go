@@ -523,6 +523,29 @@ func TestSettleEndsWhereItCannot(t *testing.T) {
 	}
 }
 
+func TestASettleThatFailsNamesAFileAndWhy(t *testing.T) {
+	t.Parallel()
+	one := int64(1)
+	held := pipeline.Failure{Output: "extract/states", Path: "held", Kind: pipeline.FailureHeld, Reason: "open"}
+	differs := pipeline.Failure{Output: "extract/states", Path: "hs_3", Kind: pipeline.FailureMismatched, Reason: "another object", Since: time.Unix(9, 0)}
+	for want, failures := range map[string][]pipeline.Failure{
+		`1 file cannot be stored: "hs_3": another object`:  {held, differs},
+		`1 file cannot be stored: the reason is not known`: {held},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "count: 1", 0)
+			w.mover.failures = failures
+			w.mover.set(pipeline.MoverReading{Outputs: []pipeline.OutputReading{{Stage: "extract", Name: "states", FailedFiles: &one, LocalFiles: &one}}})
+			d, end := w.agent(t)
+			defer end()
+			a := do(t, d, pipeline.VerbSettle, "extract/states")
+			if a.Reason == nil || !strings.HasSuffix(*a.Reason, want) {
+				t.Errorf("reason %v, want %q", a.Reason, want)
+			}
+		})
+	}
+}
+
 func TestARunningActionIsNotSaidToBeVerified(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -120,6 +120,7 @@ type fakeMover struct {
 	doneErr  error
 	active   []string
 	paused   bool
+	failures []pipeline.Failure
 }
 
 func (m *fakeMover) Activate(_ context.Context, stage string) error {
@@ -139,10 +140,12 @@ func (m *fakeMover) Retry()          {}
 func (m *fakeMover) QueueArtifacts() {}
 func (m *fakeMover) Hasten([]string) {}
 func (m *fakeMover) Failures() []pipeline.Failure {
-	return []pipeline.Failure{
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]pipeline.Failure{
 		{Output: "extract/hs", Path: "new", Since: time.Unix(2, 0)},
 		{Output: "extract/hs", Path: "old", Since: time.Unix(1, 0)},
-	}
+	}, m.failures...)
 }
 
 func (m *fakeMover) Outputs() pipeline.MoverReading {

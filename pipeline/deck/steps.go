@@ -1,9 +1,11 @@
 package deck
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,7 +126,7 @@ func (d *Deck) settle(ctx context.Context, j engine.Job) engine.Outcome {
 		if st.moving() {
 			quiet = d.p.Now()
 		}
-		if out := st.verdict(d.p.Now().Sub(quiet)); out != nil {
+		if out := st.verdict(d.p.Now().Sub(quiet), func() string { return d.example(s.On) }); out != nil {
 			return *out
 		}
 		if text := st.text(); text != last {
@@ -173,8 +175,8 @@ type settling struct {
 func (s settling) moving() bool { return s.left > s.stuck }
 
 // verdict is the end of a settle after nothing has moved for quiet; nil: it
-// goes on.
-func (s settling) verdict(quiet time.Duration) *engine.Outcome {
+// goes on. example tells of one of the files that cannot be stored.
+func (s settling) verdict(quiet time.Duration, example func() string) *engine.Outcome {
 	var out engine.Outcome
 	switch {
 	case s.missing != "":
@@ -182,13 +184,29 @@ func (s settling) verdict(quiet time.Duration) *engine.Outcome {
 	case s.settled:
 		out = verified("every complete file is stored")
 	case s.stuck > 0 && quiet > stuckPatience:
-		out = failed("%s cannot be stored: %s", pipeline.Counted(s.stuck, "file", "files"), s.why)
+		out = failed("%s cannot be stored: %s", pipeline.Counted(s.stuck, "file", "files"), cmp.Or(example(), s.why, "the reason is not known"))
 	case s.unseen && quiet > stuckPatience, quiet > quietPatience:
-		out = unknown("it does not come to an end: %s", s.why)
+		out = unknown("it does not come to an end: %s", cmp.Or(s.why, "the store was not asked to the end"))
 	default:
 		return nil
 	}
 	return &out
+}
+
+// example tells of the file of outputs that has had trouble for longest.
+func (d *Deck) example(outputs []string) string {
+	list := slices.DeleteFunc(d.p.Mover.Failures(), func(f pipeline.Failure) bool {
+		return !slices.Contains(outputs, f.Output) || f.Kind != pipeline.FailureUpload && f.Kind != pipeline.FailureMismatched
+	})
+	if len(list) == 0 {
+		return ""
+	}
+	f := slices.MinFunc(list, func(x, y pipeline.Failure) int { return cmp.Or(x.Since.Compare(y.Since), cmp.Compare(x.Path, y.Path)) })
+	text := fmt.Sprintf("%q: %s", pipeline.Clean(f.Path), pipeline.Clean(f.Reason))
+	if n := len(list) - 1; n > 0 {
+		text += fmt.Sprintf("; and %d more", n)
+	}
+	return text
 }
 
 func (s settling) text() string {

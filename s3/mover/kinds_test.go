@@ -248,3 +248,34 @@ func TestOddFilesBlockNothing(t *testing.T) {
 		return is(r.DeletedLocalFiles, int64(len(names))) && is(r.VerifiedFiles, int64(len(names))+1) && len(w.m.Failures()) == 2
 	})
 }
+
+// What stays on the disk was proven once, perhaps long ago: a settle asks for
+// it again, also an agent that only knows it from the ledger.
+func TestASettleAsksAgainForWhatIsKept(t *testing.T) {
+	t.Parallel()
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("another agent %v", restart), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, s3test.Options{}, strings.Replace(oneOutput, "id:", "after_upload: keep\n        id:", 1))
+			w.hurry = hurry
+			w.writeSamples(0, 5, 300)
+			w.start("extract")
+			w.await("they are stored", func() bool { return is(w.reading().VerifiedFiles, 5) && w.reading().Settled })
+			want, _ := w.server.Object(w.key(sample(1)))
+			w.server.RemoveObject(w.key(sample(1)))
+			w.server.SetObject(w.key(sample(2)), []byte("somebody's"))
+			if restart {
+				w.stop()
+				w.start()
+			}
+			w.m.Hasten([]string{"extract/hs"})
+			w.await("what was removed is stored again, what was changed waits for the operator", func() bool {
+				got, _ := w.server.Object(w.key(sample(1)))
+				return bytes.Equal(got, want) && is(w.reading().FailedFiles, 1) && w.reading().Coverage.Proven == 4
+			})
+			if got, _ := w.server.Object(w.key(sample(2))); string(got) != "somebody's" || w.reading().Settled {
+				t.Errorf("stored: %q, settled %v", got, w.reading().Settled)
+			}
+		})
+	}
+}

@@ -43,6 +43,7 @@ type output struct {
 	stored   ledger.Count
 	scan     scanState
 	batch    batch
+	recheck  recheck
 	line     []waiter // in the order of waiting
 	lastUnit time.Time
 	retiring map[string]bool // unit keys: their directories are on their way out

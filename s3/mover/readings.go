@@ -119,7 +119,7 @@ func (m *Mover) reading(o *output, gate gateState, now time.Time) pipeline.Outpu
 // its way. What could not be read may hold files. Mover.mu is held.
 func (m *Mover) isSettled(o *output) bool {
 	t := &o.tally
-	return o.scan.problem == "" && o.scan.rounds >= o.scan.asked && t.files[stateSeen]+t.files[stateWaiting]+t.files[stateInFlight]+t.files[stateSent]+
+	return o.scan.problem == "" && o.scan.rounds >= o.scan.asked && !o.recheck.open() && t.files[stateSeen]+t.files[stateWaiting]+t.files[stateInFlight]+t.files[stateSent]+
 		t.files[stateRemoving]+t.files[stateHeld]+t.files[stateFailed]+t.files[stateMismatch]+t.inflight == 0 &&
 		!o.awaitsTime()
 }

@@ -195,7 +195,7 @@ func (m *Mover) Hasten(outputs []string) {
 		if !slices.Contains(outputs, o.name) {
 			continue
 		}
-		o.scan.asked, o.scan.askedAt = o.scan.round+1, m.opt.Clock()
+		o.scan.asked, o.scan.askedAt, o.recheck.wanted = o.scan.round+1, m.opt.Clock(), true
 		for _, f := range o.files {
 			f.hasty = true
 			if f.state == stateWaiting && f.attempts == 0 {

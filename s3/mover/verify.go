@@ -67,6 +67,9 @@ func (m *Mover) verifyLoop(ctx context.Context) {
 			m.buffers.coolAll()
 		}
 		for _, o := range m.outputs {
+			if list, begun := m.beginRecheck(o); begun {
+				flying.Go(func() { m.runRecheck(ctx, o, list) })
+			}
 			for files := m.closeBatch(o); files != nil; files = m.closeBatch(o) {
 				select {
 				case m.slots <- struct{}{}:
