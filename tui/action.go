@@ -183,27 +183,32 @@ func (v *actionView) afterLines(b board, w int) []line {
 		if !c.At.IsZero() {
 			age = "  " + lasting(b.since(c.At)) + " ago"
 		}
-		text := cut(clean(c.Name+": "+c.Observed), max(10, w-21-width(age)))
-		out = append(out, line{txt(plain, "    "), txt(l, left(word, 15)), txt(plain, text), txt(dim, age)})
+		for i, part := range wrap(c.Name+": "+c.Observed, max(10, w-21-width(age))) {
+			if i > 0 {
+				word, age = "", ""
+			}
+			out = append(out, line{txt(plain, "    "), txt(l, left(word, 15)), txt(plain, part), txt(dim, age)})
+		}
 	}
 	return out
 }
 
 func (v *actionView) endLines(w int) []line {
 	a := v.action
+	ends := func(k look, text string) []line { return append([]line{nil}, hanging(k, text, "", w)...) }
 	var out []line
 	if v.err != "" {
-		out = append(out, nil, rowOf(warn, cut("cannot follow: "+clean(v.err)+"; the action may still go on", w)))
+		out = append(out, ends(warn, "cannot follow: "+v.err+"; the action may still go on")...)
 	}
 	switch {
 	case a.Waits:
-		out = append(out, nil, rowOf(bold, cut(clean(":action-resume "+a.ID+" goes on, :action-abandon "+a.ID+" ends it here."), w)))
+		out = append(out, ends(bold, ":action-resume "+a.ID+" goes on, :action-abandon "+a.ID+" ends it here.")...)
 	case v.offers():
-		out = append(out, nil, rowOf(bold, cut(clean(fmt.Sprintf("Enter: the plan to %s %s, as it is now.", v.then.Verb, v.then.Target)), w)))
+		out = append(out, ends(bold, fmt.Sprintf("Enter: the plan to %s %s, as it is now.", v.then.Verb, v.then.Target))...)
 	case a.EndedAt != nil && movesFiles(a):
-		out = append(out, nil, rowOf(plain, cut(clean(":undo "+a.ID+" brings back what it moved, as long as that is in the trash."), w)))
+		out = append(out, ends(plain, ":undo "+a.ID+" brings back what it moved, as long as that is in the trash.")...)
 	case a.EndedAt == nil:
-		out = append(out, nil, rowOf(dim, cut("Esc leaves this view; the action goes on in the agent, and `a` comes back to it.", w)))
+		out = append(out, ends(dim, "Esc leaves this view; the action goes on in the agent, and `a` comes back to it.")...)
 	}
 	return out
 }
@@ -232,7 +237,7 @@ func resultLines(s pipeline.StepResult, w int, all bool) []line {
 	text := fmt.Sprintf("%2d. %s", s.N, strings.ReplaceAll(string(s.Kind), "_", " "))
 	out := make([]line, 0, 1+len(s.Checks))
 	out = append(out, line{txt(plain, left(text, 24)), txt(l, " "+left(word, 15)), txt(plain, cut(clean(s.Text), max(0, w-40)))})
-	if rest := clean(s.Text); width(rest) > w-40 && s.Result != pipeline.Running {
+	if rest := clean(s.Text); width(rest) > w-40 {
 		out[0][2] = span{}
 		for _, part := range wrap(rest, w-6) {
 			out = append(out, rowOf(plain, "      "+part))

@@ -207,7 +207,7 @@ func (v *planView) typeKey(m *model, name, text string) []effect {
 		return nil
 	case name == "pgdown" || name == "pgup" || name == "down" || name == "up":
 		mv := map[string]move{"pgdown": movePageDown, "pgup": movePageUp, "down": moveDown, "up": moveUp}[name]
-		v.top = mv.offset(v.top, 2*len(v.plan.Steps)+len(v.plan.Blocked), 5)
+		v.top = mv.offset(v.top, 1<<16, 5) // drawing knows how many lines there are
 		return nil
 	case v.sent:
 		return nil

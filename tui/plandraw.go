@@ -73,7 +73,7 @@ func (v *planView) parts(w int, now time.Time, long bool) planParts {
 	}
 	parts := planParts{head: []line{
 		bar(w, []part{
-			{span: txt(ident, fmt.Sprintf(" %s: %s @ %s ", strings.TrimSpace(planName(p)+" "+p.Target), p.Deck, p.Node))},
+			{span: txt(ident, planTitle(strings.TrimSpace(planName(p)+" "+p.Target), p, w))},
 			{span: txt(plain, age), right: true, drop: 1},
 			{span: txt(plain, "Esc = no"), right: true, drop: 2},
 		}),
@@ -86,6 +86,17 @@ func (v *planView) parts(w int, now time.Time, long bool) planParts {
 	parts.loss = append(parts.loss, lossLines(p, w, long)...)
 	parts.foot = v.footLines(w)
 	return parts
+}
+
+// planTitle names the plan's deck and node. Where that is too long the deck's
+// name is cut: the text to type has it whole.
+func planTitle(what string, p pipeline.Plan, w int) string {
+	over := width(clean(what+p.Deck+p.Node)) + len(" :  @  ") - w
+	deck := clean(p.Deck)
+	if over > 0 {
+		deck = cut(deck, max(8, width(deck)-over))
+	}
+	return fmt.Sprintf(" %s: %s @ %s ", clean(what), deck, clean(p.Node))
 }
 
 // planName is the verb, with what it makes of it.
@@ -138,7 +149,7 @@ func (v *planView) steps(sz size) []line {
 		out = stepLines(v.plan, sz.w, false)
 	}
 	if len(out) > sz.h && sz.w >= 2*confirmW {
-		out = twoColumns(out, sz.w)
+		out = twoColumns(stepLines(v.plan, (sz.w-2)/2, false), sz.w)
 	}
 	if len(out) <= sz.h {
 		return out
@@ -147,6 +158,19 @@ func (v *planView) steps(sz size) []line {
 	last := min(len(out), v.top+sz.h-1)
 	more := rowOf(accent, fmt.Sprintf("    %d to %d of %s, PgUp PgDn", v.top+1, last, counted(int64(len(out)), "line", "lines")))
 	return append(append([]line{}, out[v.top:last]...), more)
+}
+
+// hanging is a text over as many lines as it takes, those after the first one
+// indented.
+func hanging(k look, text, indent string, w int) []line {
+	var out []line
+	for i, part := range wrap(text, w-len(indent)) {
+		if i > 0 {
+			part = indent + part
+		}
+		out = append(out, rowOf(k, part))
+	}
+	return out
 }
 
 func twoColumns(l []line, w int) []line {
@@ -166,153 +190,12 @@ func stepLines(p pipeline.Plan, w int, proofs bool) []line {
 		if s.TimeoutSeconds > 0 {
 			text += fmt.Sprintf(" (up to %s)", lasting(s.TimeoutSeconds))
 		}
-		if !proofs {
-			out = append(out, rowOf(plain, cut(clean(text), w)))
-			continue
-		}
-		for i, part := range wrap(text, w-4) {
-			if i > 0 {
-				part = "    " + part
-			}
-			out = append(out, rowOf(plain, part))
-		}
-		if s.Proof != "" {
-			out = append(out, rowOf(dim, cut("    proof: "+clean(s.Proof), w)))
+		out = append(out, hanging(plain, text, "    ", w)...)
+		if proofs && s.Proof != "" {
+			out = append(out, hanging(dim, "    proof: "+s.Proof, "           ", w)...)
 		}
 	}
 	return out
-}
-
-// lossLines says what lies there, what the store proves of it, and what would
-// be gone. A short screen puts the kinds side by side.
-func lossLines(p pipeline.Plan, w int, long bool) []line {
-	l := p.Loss
-	if c := p.Checking; c != nil {
-		return checkingLines(*c, w)
-	}
-	var out []line
-	if l.Files == 0 && l.LostFiles == 0 && l.OtherFiles == 0 {
-		out = append(out, rowOf(plain, "No local file is touched."))
-		return append(out, planEnds(p, w)...)
-	}
-	out = append(out, lossRow(bold, "Local files", l.Files, l.Files, bytesText(l.Bytes)))
-	out = append(out, kindLines(l, w, long)...)
-	if l.LostFiles > 0 {
-		note := bytesText(l.LostBytes)
-		if l.RecomputeSeconds != nil {
-			note += ", recompute about " + lasting(*l.RecomputeSeconds)
-		} else if r := deref(l.RecomputeReason); r != "" {
-			note += ", recompute: " + r
-		}
-		out = append(out, lossRow(bad, "  WILL BE LOST", l.LostFiles, l.Files, note))
-	} else {
-		out = append(out, rowOf(good, "  nothing will be lost"))
-	}
-	if l.OtherFiles > 0 {
-		out = append(out, lossRow(warn, "Other files in scratch, gone", l.OtherFiles, 0, bytesText(l.OtherBytes)))
-	}
-	return append(out, planEnds(p, w)...)
-}
-
-// kindLines are the kinds of files: those that the store proves, and the rest
-// by what is wrong with them.
-func kindLines(l pipeline.Loss, w int, long bool) []line {
-	flight := ""
-	if l.InFlight > 0 {
-		flight = count(l.InFlight) + " of them being uploaded"
-	}
-	kinds := []struct {
-		look look
-		name string
-		n    int64
-		note string
-	}{
-		{plain, "proven in S3", l.Proven, "safe"},
-		{warn, "in S3, not proven", l.Unproven, ""},
-		{warn, "in S3 with other content", l.Mismatched, ""},
-		{warn, "not in S3", l.Missing, flight},
-		{warn, "unknown", l.Unknown, "counts as not in S3"},
-		{warn, "being written", l.BeingWritten, ""},
-	}
-	var out []line
-	var words []string
-	for i, k := range kinds {
-		if k.n == 0 && i > 0 {
-			continue
-		}
-		out = append(out, lossRow(k.look, "  "+k.name, k.n, l.Files, k.note))
-		words = append(words, k.name+" "+count(k.n))
-	}
-	if long {
-		return out
-	}
-	out = out[:0]
-	for _, s := range wrap(strings.Join(words, ";  "), w-2) {
-		out = append(out, rowOf(plain, "  "+s))
-	}
-	return out
-}
-
-func lossRow(k look, name string, n, of int64, note string) line {
-	share := strings.Repeat(" ", 7)
-	if of > 0 && n != of {
-		share = right(percent(n, of), 7)
-	}
-	return line{txt(k, left(name, 29)), txt(k, right(count(n), 11)), txt(plain, share), txt(k, "  "+note)}
-}
-
-func checkingLines(c pipeline.Checking, w int) []line {
-	out := []line{rowOf(bold, "Looking at files and store: what would be lost is not known yet.")}
-	if c.Total <= 0 {
-		return append(out, rowOf(plain, "  "+counted(c.Done, "file", "files")+" so far"))
-	}
-	share := float64(c.Done) / float64(c.Total)
-	figures := count(c.Done) + " of " + count(c.Total) + "  " + percent(min(c.Done, c.Total), c.Total) + "  "
-	return append(out, line{txt(plain, "  "+figures), txt(accent, meter(min(1, share), max(8, min(40, w-width(figures)-4))))})
-}
-
-// planEnds are what the store holds, the way to lose less, and the way back.
-func planEnds(p pipeline.Plan, w int) []line {
-	var out []line
-	if s := storeLine(p); s != "" {
-		out = append(out, rowOf(plain, cut(clean(s), w)))
-	}
-	if s := p.Safer; s != nil {
-		text := fmt.Sprintf("Safer: %s first, then %s", s.Action, s.Then)
-		if s.Seconds != nil {
-			text += " (about " + lasting(*s.Seconds) + ")"
-		}
-		out = append(out, rowOf(accent, cut(text, w)))
-	}
-	if u := undoLine(p.Undo); u != nil {
-		out = append(out, u)
-	}
-	return out
-}
-
-func storeLine(p pipeline.Plan) string {
-	s := p.Store
-	if s.Bucket == "" {
-		return ""
-	}
-	text := "S3  s3://" + strings.Trim(s.Bucket+"/"+s.Prefix, "/") + "  stored " + opt(s.StoredFiles, count)
-	if s.Total != nil {
-		text += " of " + count(*s.Total)
-	}
-	if r := deref(s.Reason); r != "" {
-		text += " (" + r + ")"
-	}
-	return text
-}
-
-func undoLine(u pipeline.Undo) line {
-	if u.Until != nil {
-		return rowOf(plain, "Can be undone until "+u.Until.UTC().Format(time.TimeOnly)+"Z")
-	}
-	if r := deref(u.Reason); r != "" {
-		return rowOf(plain, "No undo: "+r)
-	}
-	return nil
 }
 
 // footLines ask for the text, or say why nothing is asked.
@@ -362,6 +245,9 @@ func tail(s string, w int) string {
 
 func (v *planView) choiceLine(w int) line {
 	names := map[choice]string{toRenew: "count again", toFiles: "list of files", toField: "confirm"}
+	if w < 2*len("  [list of files]")+2*len("  [settle first]") {
+		names[toFiles] = "files"
+	}
 	if s := v.plan.Safer; s != nil {
 		names[toSafer] = string(s.Action) + " first"
 	}

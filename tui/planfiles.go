@@ -74,12 +74,13 @@ func (l *fileList) holds(at, n int) bool {
 
 func (l *fileList) draw(v *planView, sz size) []line {
 	p := v.plan
+	lost := count(p.Loss.LostFiles) + " would be lost"
 	out := []line{bar(sz.w, []part{
-		{span: txt(ident, fmt.Sprintf(" files of %s %s: %s @ %s ", p.Action, p.Target, p.Deck, p.Node))},
-		{span: txt(bad, count(p.Loss.LostFiles)+" would be lost")},
+		{span: txt(ident, planTitle(fmt.Sprintf("files of %s %s", p.Action, p.Target), p, sz.w-width(lost)-2))},
+		{span: txt(bad, lost), right: true}, // whole, whatever the width
 	})}
 	if l.err != "" {
-		out = append(out, rowOf(bad, cut("cannot list the files: "+clean(l.err), sz.w)))
+		out = append(out, hanging(bad, "cannot list the files: "+l.err, "    ", sz.w)...)
 	}
 	if l.page == nil {
 		return append(out, rowOf(dim, "asking the agent"))
@@ -106,8 +107,12 @@ func (l *fileList) draw(v *planView, sz size) []line {
 		out = append(out, nil)
 	}
 	last := min(l.top+l.shown, int(l.page.Total))
-	return append(out, rowOf(dim, fmt.Sprintf("%s to %s of %s, X: would be lost   PgUp PgDn g G   Esc: back to the plan",
-		count(int64(min(l.top+1, last))), count(int64(last)), counted(l.page.Total, "file", "files"))))
+	return append(out, bar(sz.w, []part{
+		{span: txt(dim, fmt.Sprintf("%s to %s of %s, X: would be lost",
+			count(int64(min(l.top+1, last))), count(int64(last)), counted(l.page.Total, "file", "files")))},
+		{span: txt(dim, "PgUp PgDn g G"), drop: 2},
+		{span: txt(dim, "Esc: back to the plan"), drop: 1},
+	}))
 }
 
 func classWord(c pipeline.FileClass) string {

@@ -204,3 +204,33 @@ func TestPlanIsRenewedWhileItIsRead(t *testing.T) {
 		t.Errorf("applied %v", d.last())
 	}
 }
+
+// On the smallest screens that a plan is confirmed on, no reason is cut and no
+// number: what does not fit goes on below.
+func TestPlanIsNotCut(t *testing.T) {
+	t.Parallel()
+	for _, sz := range []size{{80, 24}, {60, 30}} {
+		d := newDesk(t, healthy(4))
+		d.m.size = sz
+		p := worstPlan(d.now)
+		p.Loss.RecomputeReason = new("no worker of extract has reported a rate since the start of the agent")
+		p.Store.Prefix = strings.Repeat("a-long-prefix/", 4)
+		p.Store.Reason = new("as the last listing says")
+		p.Undo = pipeline.Undo{Reason: new("the trash would be on another disk than the files, and is not used there")}
+		p.Notes = nil
+		words := strings.Join(strings.Fields(d.show(p).screen()), " ")
+		for _, want := range []string{
+			"1.1 TB recompute: " + *p.Loss.RecomputeReason, "stored 86,000 of 1,000,000 (as the last listing says)",
+			"No undo: " + *p.Undo.Reason, "@ train-node-eu", "(up to 2m00s)", "700,000", "12,345 8.0 GB",
+		} {
+			if !strings.Contains(words, want) {
+				t.Errorf("%dx%d: no %q in:\n%s", sz.w, sz.h, want, d.screen())
+			}
+		}
+		v := d.m.ui.top().(*planView)
+		v.files = &fileList{plan: p.ID}
+		if !strings.Contains(d.screen(), "914,000 would be lost") {
+			t.Errorf("%dx%d: no count in:\n%s", sz.w, sz.h, d.screen())
+		}
+	}
+}
