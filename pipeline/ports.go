@@ -290,8 +290,10 @@ type Mover interface {
 	// WriteDoneSet writes the done ids of a stage to its done_set file,
 	// atomically, and returns how many there are. It waits until the local
 	// files of the stage were scanned and what the bucket holds is known, or
-	// fails with a Problem that says why not.
-	WriteDoneSet(ctx context.Context, stage string) (int, error)
+	// fails with a Problem that says why not. What other nodes of the deck stored
+	// since is in it as far as the store tells at once; lacks says why it may
+	// not be.
+	WriteDoneSet(ctx context.Context, stage string) (ids int, lacks string, err error)
 	// Coverage audits outputs ("stage/output") against the store now.
 	Coverage(ctx context.Context, outputs []string, ids bool) ([]OutputCoverage, error)
 }

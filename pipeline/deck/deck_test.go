@@ -2,6 +2,7 @@ package deck
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -60,6 +61,20 @@ func TestStartWithoutTheStoreIsUnknown(t *testing.T) {
 		}
 		if got := w.host.launches(); len(got) != 0 {
 			t.Errorf("launched %v without knowing what is done", got)
+		}
+	})
+}
+
+func TestStartSaysWhatItsDoneSetMayLack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "count: 1", 0)
+		w.mover.doneLacks = "what other nodes stored since may be missing"
+		d, end := w.agent(t)
+		defer end()
+		a := do(t, d, pipeline.VerbStart, "extract")
+		if a.Result != pipeline.Verified || !strings.Contains(fmt.Sprint(a.Steps), "0 ids are done; what other nodes stored since may be missing") {
+			t.Errorf("start: %s, %+v", a.Result, a.Steps)
 		}
 	})
 }

@@ -114,13 +114,14 @@ func (h *fakeHost) exit(l *pipeline.LaunchSeen, code int) {
 
 // fakeMover has nothing to move.
 type fakeMover struct {
-	mu       sync.Mutex
-	reading  pipeline.MoverReading
-	doneSets int
-	doneErr  error
-	active   []string
-	paused   bool
-	failures []pipeline.Failure
+	mu        sync.Mutex
+	reading   pipeline.MoverReading
+	doneSets  int
+	doneLacks string
+	doneErr   error
+	active    []string
+	paused    bool
+	failures  []pipeline.Failure
 }
 
 func (m *fakeMover) Activate(_ context.Context, stage string) error {
@@ -160,11 +161,11 @@ func (m *fakeMover) set(r pipeline.MoverReading) {
 	m.reading = r
 }
 
-func (m *fakeMover) WriteDoneSet(context.Context, string) (int, error) {
+func (m *fakeMover) WriteDoneSet(context.Context, string) (int, string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.doneSets++
-	return 0, m.doneErr
+	return 0, m.doneLacks, m.doneErr
 }
 
 func (m *fakeMover) Coverage(_ context.Context, names []string, _ bool) ([]pipeline.OutputCoverage, error) {

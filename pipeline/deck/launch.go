@@ -81,7 +81,7 @@ func (d *Deck) perform(ctx context.Context, st *spec.Stage, duties []pipeline.Du
 		}
 	}
 	if launching && st.DoneSet != nil {
-		if _, err := d.p.Mover.WriteDoneSet(ctx, st.Name); err != nil {
+		if _, _, err := d.p.Mover.WriteDoneSet(ctx, st.Name); err != nil {
 			// Starting without it could compute everything again; the duty comes
 			// back with the next look.
 			d.notice(pipeline.Warn, st.Name, "workers wait for the done-set: %v", err)

@@ -71,11 +71,14 @@ func (d *Deck) writeDoneSets(ctx context.Context, j engine.Job) engine.Outcome {
 		if st.DoneSet == nil {
 			continue
 		}
-		n, err := d.p.Mover.WriteDoneSet(ctx, name)
+		n, lacks, err := d.p.Mover.WriteDoneSet(ctx, name)
 		if err != nil {
 			return asReason(err)
 		}
 		text = pipeline.Counted(n, "id is done", "ids are done")
+		if lacks != "" {
+			text += "; " + lacks
+		}
 	}
 	return verified("%s", text)
 }

@@ -12,11 +12,15 @@ import (
 const schemaVersion = 2
 
 // A row's s_ columns describe the object as it was verified, p_ the newest PUT.
+// Table seen has the manifests that were read, others what they say that other
+// nodes of the deck stored.
 const schema = `
 PRAGMA user_version = 2;
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outputs (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS manifests (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, entries INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS seen (key TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS others (output INTEGER NOT NULL, sample TEXT NOT NULL, PRIMARY KEY (output, sample)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS uploads (key BLOB NOT NULL, upload TEXT NOT NULL, at INTEGER NOT NULL,
   PRIMARY KEY (key, upload)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS held (dev INTEGER NOT NULL, ino INTEGER NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL,
@@ -74,7 +78,7 @@ func (l *Ledger) unbind(ctx context.Context, name, value string) (bool, error) {
 		return false, nil
 	}
 	for _, statement := range []string{
-		"DELETE FROM files",
+		"DELETE FROM files", "DELETE FROM seen", "DELETE FROM others",
 		"DELETE FROM meta WHERE name = 'known'",
 	} {
 		if _, err := l.write.ExecContext(ctx, statement); err != nil {

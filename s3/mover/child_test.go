@@ -168,7 +168,7 @@ func (w *world) obey(o order, ahead *atomic.Int64) answer {
 	case "done_set":
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
-		a.N, err = w.m.WriteDoneSet(ctx, o.Arg)
+		a.N, _, err = w.m.WriteDoneSet(ctx, o.Arg)
 	case "trash":
 		a.Report, err = w.m.Trash(ctx, o.Arg, o.Files, nil)
 	case "untrash":

@@ -177,7 +177,7 @@ func TestTrashAndBack(t *testing.T) {
 	if again := w.trash("a-1", files); again.Moved != 4 || again.Gone != 0 || again.StayedAll != 0 {
 		t.Errorf("done again: %+v", again)
 	}
-	n, err := w.m.WriteDoneSet(t.Context(), "extract")
+	n, _, err := w.m.WriteDoneSet(t.Context(), "extract")
 	if err != nil || n != 3 {
 		t.Errorf("done-set of %d, %v", n, err)
 	}

@@ -11,12 +11,12 @@ import (
 	"pipedeck/pipeline/spec"
 )
 
-// WriteDoneSet writes the ids that are stored or locally complete for every
-// output of the stage that has ids.
-func (m *Mover) WriteDoneSet(ctx context.Context, stage string) (int, error) {
+// WriteDoneSet implements pipeline.Mover: the ids that are stored, by any node, or
+// locally complete for every output of the stage that has ids.
+func (m *Mover) WriteDoneSet(ctx context.Context, stage string) (n int, lacks string, err error) {
 	st := m.opt.Spec.Stage(stage)
 	if st == nil || st.DoneSet == nil {
-		return 0, pipeline.Problemf(pipeline.ProblemUsage, "", "cannot write the done-set of %q: the spec has none", stage)
+		return 0, "", pipeline.Problemf(pipeline.ProblemUsage, "", "cannot write the done-set of %q: the spec has none", stage)
 	}
 	var outputs []*output
 	for _, o := range m.outputs {
@@ -25,21 +25,22 @@ func (m *Mover) WriteDoneSet(ctx context.Context, stage string) (int, error) {
 		}
 	}
 	if err := m.awaitTruth(ctx, outputs); err != nil {
-		return 0, err
+		return 0, "", err
 	}
+	lacks = m.readOthers(ctx, outputs)
 	ids, err := m.doneIDs(ctx, outputs)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	data, err := formatIDs(ids, st.DoneSet.Form)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	path := m.opt.Spec.Abs(st.DoneSet.File)
 	if err := m.opt.Files.WriteFile(path, data); err != nil {
-		return 0, pipeline.Wrapf(err, "cannot write the done-set %q", path)
+		return 0, "", pipeline.Wrapf(err, "cannot write the done-set %q", path)
 	}
-	return len(ids), nil
+	return len(ids), lacks, nil
 }
 
 // awaitTruth waits until the outputs were scanned after now, every file was
@@ -96,6 +97,9 @@ func (m *Mover) doneIDs(ctx context.Context, outputs []*output) ([]string, error
 			add(id)
 		}
 		if err := m.opt.Ledger.Samples(ctx, o.name, add); err != nil {
+			return nil, err
+		}
+		if err := m.opt.Ledger.OtherSamples(ctx, o.name, add); err != nil {
 			return nil, err
 		}
 	}

@@ -34,7 +34,7 @@ func TestWrongCredentialsBlockAndHealByThemselves(t *testing.T) {
 	if r := w.reading(); r.VerifiedFiles != nil || r.Reason == "" {
 		t.Errorf("what the bucket holds is not known, yet the reading says %+v", r)
 	}
-	if _, err := w.m.WriteDoneSet(t.Context(), "extract"); err == nil {
+	if _, _, err := w.m.WriteDoneSet(t.Context(), "extract"); err == nil {
 		t.Error("a done-set was written without knowing the bucket")
 	}
 	w.server.AllowKeys()

@@ -81,7 +81,8 @@ func (m *Mover) rebuild(ctx context.Context) error {
 		return err
 	}
 	for _, o := range m.outputs {
-		if err := m.readManifests(ctx, o); err != nil {
+		read, err := m.readManifests(ctx, o)
+		if err != nil {
 			return err
 		}
 		strangers, err := m.confirm(ctx, o)
@@ -89,6 +90,9 @@ func (m *Mover) rebuild(ctx context.Context) error {
 			return err
 		}
 		if err := m.adoptStrangers(ctx, o, strangers); err != nil {
+			return err
+		}
+		if err := m.opt.Ledger.SaveOthers(o.name, read...); err != nil {
 			return err
 		}
 	}
@@ -104,23 +108,25 @@ func (m *Mover) rebuild(ctx context.Context) error {
 
 // readManifests puts the claims of an output's manifests into the ledger,
 // oldest first: by the store's clock, since this node's may have been set back
-// between two of them.
-func (m *Mover) readManifests(ctx context.Context, o *output) error {
+// between two of them. It returns which were read; what of them is stored is then
+// in the rows.
+func (m *Mover) readManifests(ctx context.Context, o *output) (read []ledger.Others, err error) {
 	var found []pipeline.Object
-	err := m.list(ctx, m.manifestPrefix(o), func(obj pipeline.Object) error {
+	err = m.list(ctx, m.manifestPrefix(o), func(obj pipeline.Object) error {
 		found = append(found, obj)
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	slices.SortStableFunc(found, func(a, b pipeline.Object) int { return a.Modified.Compare(b.Modified) })
 	for _, obj := range found {
 		if err := m.takeClaims(ctx, o, obj); err != nil {
-			return err
+			return nil, err
 		}
+		read = append(read, ledger.Others{Manifest: obj.Key})
 	}
-	return nil
+	return read, nil
 }
 
 func (m *Mover) takeClaims(ctx context.Context, o *output, obj pipeline.Object) error {

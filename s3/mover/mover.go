@@ -56,6 +56,7 @@ type Mover struct {
 	sizes                  sizes
 	names                  names
 	care                   *custody
+	others                 others
 	small                  *queue // files that go in one PUT
 	large                  *queue // files that go in parts
 	toJudge                *queue

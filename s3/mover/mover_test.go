@@ -25,7 +25,7 @@ func TestFilesReachTheStoreAndLeave(t *testing.T) {
 	if r.State != pipeline.OutputIdle || !r.Settled || !is(r.DoneIDs, 100) || !is(r.FailedFiles, 0) {
 		t.Errorf("reading = %+v", r)
 	}
-	n, err := w.m.WriteDoneSet(t.Context(), "extract")
+	n, _, err := w.m.WriteDoneSet(t.Context(), "extract")
 	if err != nil || n != 100 {
 		t.Fatalf("done-set: %d, %v", n, err)
 	}
@@ -96,7 +96,7 @@ func TestLedgerIsRebuiltFromTheBucket(t *testing.T) {
 	w.writeSamples(40, 45, 500)
 	w.start("extract")
 	w.await("all is known again", w.moved(46))
-	n, err := w.m.WriteDoneSet(t.Context(), "extract")
+	n, _, err := w.m.WriteDoneSet(t.Context(), "extract")
 	data, _ := os.ReadFile(w.path("done.txt"))
 	if err != nil || n != 46 || !strings.Contains(string(data), "\n100\n") || strings.Contains(string(data), "101") {
 		t.Errorf("done-set of %d: %v\n%s", n, err, data)
@@ -259,7 +259,7 @@ func TestDoneSetMissesNoFileThatLeaves(t *testing.T) {
 	w.writeSamples(0, files, 300)
 	w.start("extract")
 	for !w.moved(files)() {
-		n, err := w.m.WriteDoneSet(t.Context(), "extract")
+		n, _, err := w.m.WriteDoneSet(t.Context(), "extract")
 		if err != nil || n != files {
 			t.Fatalf("%d of %d ids are done: %v", n, files, err)
 		}

@@ -320,7 +320,7 @@ func TestManyFilesAtOnce(t *testing.T) {
 	if got := len(dataKeys(w.server)); got != n {
 		t.Errorf("%d objects, want %d", got, n)
 	}
-	ids, err := w.m.WriteDoneSet(t.Context(), "extract")
+	ids, _, err := w.m.WriteDoneSet(t.Context(), "extract")
 	if err != nil || ids != n {
 		t.Errorf("%d ids are done: %v", ids, err)
 	}

@@ -45,7 +45,7 @@ func TestANewRunLeavesTheFilesOfTheOldOneAlone(t *testing.T) {
 			t.Errorf("failure = %+v, want the name of the other run", f)
 		}
 	}
-	n, err := w.m.WriteDoneSet(t.Context(), "extract")
+	n, _, err := w.m.WriteDoneSet(t.Context(), "extract")
 	data, _ := os.ReadFile(w.path("done.txt"))
 	if err != nil || n != 2 {
 		t.Errorf("done-set of %d: %q, %v", n, data, err)
