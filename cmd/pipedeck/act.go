@@ -188,7 +188,7 @@ func (a *app) printActions(group []member) error {
 	}{Schema: pipeline.SchemaVersion}
 	for _, m := range group {
 		out := nodeAction{Node: m.name(), Action: m.act}
-		if m.act.ID == "" {
+		if m.act.BeganAt.IsZero() {
 			out.Plan, out.Verb, out.Target, out.By, out.Result = m.plan.ID, m.plan.Action, m.plan.Target, operator(), pipeline.Unverified
 		}
 		if m.err != nil {

@@ -123,10 +123,14 @@ func (a *app) toAct(ctx context.Context, in pipeline.Intent, o actOptions) error
 	if len(nodes) > 1 {
 		return a.actAll(ctx, nodes, in, o)
 	}
-	if done, err := a.nothingToEnd(ctx, nodes[0], in); done || err != nil {
+	open, idle, err := a.idle(a.eachNode(ctx, nodes, a.openFor(in, o)), in)
+	if err != nil {
 		return err
 	}
-	n := a.eachNode(ctx, nodes, reach.ensure)[0]
+	if len(open) == 0 {
+		return a.endIdle(idle, in)
+	}
+	n := open[0]
 	if n.err != nil {
 		return n.err
 	}

@@ -63,6 +63,30 @@ func testNodesNoDeploy(t *testing.T, bin string) {
 		t.Errorf("the text: %s%s", text, errs)
 	}
 	f.watchesBare(t, isBare)
+	f.endsWithoutAgent(t)
+}
+
+// endsWithoutAgent stops what does not run: beta has no program, and gets none to
+// say so; alpha's agent is asked.
+func (f *fleet) endsWithoutAgent(t *testing.T) {
+	t.Helper()
+	for _, args := range [][]string{{"stop", "extract", "--confirm", "pair"}, {"stop", "extract/4"}, {"kill", "extract", "--confirm", "pair"}, {"--node", "beta", "stop", "extract"}} {
+		_, errs, code := f.run(t, args...)
+		if code != exitOK || !strings.Contains(errs, "beta: nothing to do: ") || strings.Contains(errs, "installing") {
+			t.Errorf("%q ends with %d: %s", args, code, errs)
+		}
+	}
+	f.must(t, "--node", "alpha", "agent", "undeploy")
+	var did struct{ Actions []nodeAction }
+	out, errs, code := f.run(t, "stop", "extract", "--json")
+	if err := json.Unmarshal([]byte(out), &did); err != nil || code != exitOK || len(did.Actions) != 2 || did.Actions[1].Result != pipeline.Verified || did.Actions[1].Node != "beta" {
+		t.Errorf("stop ends with %d (%v): %s%s", code, err, out, errs)
+	}
+	for _, node := range f.nodes {
+		if left, err := filepath.Glob(filepath.Join(node.Home, ".local/share/*")); err != nil || len(left) > 0 {
+			t.Errorf("installed to find out: %q %v", left, err)
+		}
+	}
 }
 
 // watchesBare reads `--watch` until it shows an agent on alpha and none on beta.

@@ -236,8 +236,22 @@ func (d *farDeck) undeploys(t *testing.T) {
 	if _, errs, code := d.run(t, "stop", "extract"); code != exitOK || !strings.Contains(errs, "nothing to do") || strings.Contains(errs, "installing") {
 		t.Errorf("stop after undeploy ends with %d: %s", code, errs)
 	}
+	var act pipeline.Action
+	out, errs, code := d.run(t, "stop", "extract", "--json")
+	if err := json.Unmarshal([]byte(out), &act); err != nil || code != exitOK || act.Result != pipeline.Verified || len(act.Steps) != 0 || act.Reason == nil {
+		t.Errorf("stop --json after undeploy ends with %d (%v): %s%s", code, err, out, errs)
+	}
+	if _, errs, code := d.run(t, "kill", "extracts"); code != exitUsage || !strings.Contains(errs, `no stage "extracts"`) {
+		t.Errorf("kill of no stage after undeploy ends with %d: %s", code, errs)
+	}
+	if _, _, code := d.run(t, "agent", "stop"); code != exitOK {
+		t.Errorf("agent stop after undeploy ends with %d", code)
+	}
 	if _, _, code := d.run(t, "agent", "status"); code != exitUnknown {
 		t.Errorf("status after undeploy ends with %d", code)
+	}
+	if left, err := filepath.Glob(filepath.Join(d.node.Home, ".local/share/*")); err != nil || len(left) > 0 {
+		t.Errorf("installed to find out: %q %v", left, err)
 	}
 }
 

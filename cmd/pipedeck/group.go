@@ -25,8 +25,20 @@ func (a *app) actAll(ctx context.Context, nodes []specFile, in pipeline.Intent, 
 		return pipeline.Problemf(pipeline.ProblemUsage, "say which with --node: "+nodeNames(nodes[0]),
 			"cannot %s on all nodes: processes are of one node", in.Verb)
 	}
-	open := a.eachNode(ctx, nodes, reach.ensure)
+	open, idle, err := a.idle(a.eachNode(ctx, nodes, a.openFor(in, o)), in)
+	if err != nil {
+		return err
+	}
+	if len(open) == 0 {
+		return a.endIdle(idle, in)
+	}
 	defer func() { closeAll(open) }()
+	if rank := rankOf(in.Target); rank >= 0 && len(idle) > 0 && reached(open, in) == nil {
+		stage, _, _ := strings.Cut(in.Target, "/")
+		if holderOf(ctx, open, stage, rank) < 0 {
+			return a.endIdle(idle, in) // said: it was one of theirs, if anybody's
+		}
+	}
 	group, err := a.touched(ctx, open, in)
 	if err != nil {
 		return err

@@ -161,26 +161,6 @@ func (f *far) ensured(ctx context.Context) (*client.Client, error) {
 	return f.dial(ctx)
 }
 
-// nothingToEnd says whether a stop has nothing to do on a node over SSH where no
-// program is: installing one just to find that out helps nobody.
-func (a *app) nothingToEnd(ctx context.Context, s specFile, in pipeline.Intent) (bool, error) {
-	stage, _, _ := strings.Cut(in.Target, "/")
-	if s.node.SSH == "" || a.flag.here || a.flag.json || s.Stage(stage) == nil || in.Verb != pipeline.VerbStop && in.Verb != pipeline.VerbKill {
-		return false, nil
-	}
-	f, err := a.overSSH(s)
-	if err != nil {
-		return false, err
-	}
-	r, err := f.node.Recorded(ctx)
-	if err != nil || !r.Nothing() {
-		return false, err
-	}
-	f.say("nothing to do: %s: no program is installed on %s, and no process of its %d recorded launches is there",
-		strings.TrimSpace(string(in.Verb)+" "+in.Target), s.node.Name, r.Launches)
-	return true, nil
-}
-
 // sayVersion tells of an agent of another build, once: it goes on as it is.
 func (f *far) sayVersion(h wire.Hello) {
 	if h.Version != version {
