@@ -45,12 +45,12 @@ func testPivotSync(t *testing.T, bin string) {
 
 	f.code(t, "two")
 	plan := f.must(t, "plan", "pivot", "train")
-	if strings.Count(plan, "are pushed first: changed src/hello") != 2 {
+	if strings.Count(plan, "pushed first: changed src/hello") != 2 {
 		t.Errorf("the plans say nothing of the code:\n%s", plan)
 	}
 	f.has(t, 0, "one")
 	_, errs, code := f.run(t, "pivot", "train", "--confirm", "train")
-	if code != exitOK || !strings.Contains(errs, "pushed 1 of 1 files to alpha") || !strings.Contains(errs, "pushed 1 of 1 files to beta") {
+	if code != exitOK || !strings.Contains(errs, "pushed 1 of 1 file to alpha") || !strings.Contains(errs, "pushed 1 of 1 file to beta") {
 		t.Fatalf("pivot ends with %d: %s", code, errs)
 	}
 	hash := f.runs(t, "train", 0, "two")
@@ -75,7 +75,7 @@ func testPivotSync(t *testing.T, bin string) {
 	w := consoleOf(t, f.program)
 	w.shows("2/2 LIVE")
 	w.press("n", "pair @ alpha", "LIVE 0.")
-	w.press(": "+keysOf("pivot extract")+" Enter", "PIVOT extract", "are pushed first: changed src/hello", "type exactly:  extract")
+	w.press(": "+keysOf("pivot extract")+" Enter", "PIVOT extract", "pushed first: changed src/hello", "type exactly:  extract")
 	t.Log(w.screen())
 	f.has(t, 0, "two")
 	w.confirm("extract")

@@ -17,7 +17,7 @@ type nothingThere struct{ launches int }
 
 // Error implements error.
 func (n nothingThere) Error() string {
-	return fmt.Sprintf("no program is installed there, and none of its %d recorded launches lives or would come back", n.launches)
+	return fmt.Sprintf("no program is installed there, and none of its recorded launches (%d) lives or would come back", n.launches)
 }
 
 // openFor is how an agent is opened for an intent: a stop or kill needs none where
