@@ -27,7 +27,7 @@ func TestDecideCode(t *testing.T) {
 		{"nothing differs", idleWorld, VerbStart, codeOf(3), StepCode, "code abababababab: all 3 files are on the node"},
 		{"nothing is started", runningWorld, VerbStart, codeOf(3, pushed("src/b", "2", false)), "", "differs on the node and is not pushed, since nothing is started: changed src/b"},
 		{"before the stop", runningWorld, VerbRestart, codeOf(3), StepCode, "all 3 files"},
-		{"a pivot, before the stop", runningWorld, VerbPivot, codeOf(3, pushed("src/b", "2", false)), StepCode, "1 of 3 files, 2.0 kB, are pushed first: changed src/b"},
+		{"a pivot, before the stop", runningWorld, VerbPivot, codeOf(3, pushed("src/b", "2", false)), StepCode, "1 of 3 files, 2.0 kB, is pushed first: changed src/b"},
 		{"a pivot from nothing", idleWorld, VerbPivot, codeOf(3), StepCode, "all 3 files"},
 		{"other code runs", func(b *bench) {
 			runningWorld(b)

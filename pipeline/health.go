@@ -107,7 +107,7 @@ func unaccounted(st StageSnapshot) int64 {
 }
 
 func notAccounted(missing, total int64) string {
-	return fmt.Sprintf("%d of %s %s not accounted for", missing, Counted(total, "sample", "samples"), Fit(missing, "is", "are"))
+	return CountedOf(missing, total, "sample", "samples", "is", "are") + " not accounted for"
 }
 
 func (d *diagnosis) worker(w WorkerSnapshot) {

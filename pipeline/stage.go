@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"time"
 
@@ -230,9 +229,9 @@ func judgeStage(want Want, grace time.Duration, stopSent, now time.Time, t tally
 			return StageStopped, ""
 		}
 		if !stopSent.IsZero() && now.Sub(stopSent) <= grace {
-			return StageDraining, fmt.Sprintf("%d of %s %s left", t.alive, Counted(t.all, "worker", "workers"), Fit(t.alive, "is", "are"))
+			return StageDraining, CountedOf(t.alive, t.all, "worker", "workers", "is", "are") + " left"
 		}
-		return StageStopping, fmt.Sprintf("%d of %s %s left", t.alive, Counted(t.all, "worker", "workers"), Fit(t.alive, "is", "are"))
+		return StageStopping, CountedOf(t.alive, t.all, "worker", "workers", "is", "are") + " left"
 	case WantNothing:
 	}
 	if t.alive > 0 {

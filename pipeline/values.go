@@ -76,6 +76,15 @@ func Counted[N int | int32 | int64 | uint64](n N, one, many string) string {
 	return fmt.Sprintf("%d %s", n, Fit(n, one, many))
 }
 
+// CountedOf is a part of a number, and the words that go with both:
+// "1 of 2 workers is", "0 of 1 worker is", "2 of 2 workers are".
+func CountedOf[N int | int32 | int64 | uint64](n, of N, one, many, is, are string) string {
+	if of != 1 {
+		is = Fit(n, is, are)
+	}
+	return fmt.Sprintf("%d of %s %s", n, Counted(of, one, many), is)
+}
+
 // HumanBytes writes a size in decimal units.
 func HumanBytes(n int64) string { return humanBytes(n) }
 

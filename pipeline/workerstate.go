@@ -62,6 +62,22 @@ func superseded(f workerFacts) bool {
 	return f.want.Launch != "" || (f.running && !f.want.Stopping)
 }
 
+// Over says whether a worker has ended and nothing but a start or a restart
+// begins it again, in a stage of that state. What is not known is not over.
+func (w WorkerSnapshot) Over(stage StageState) bool {
+	if w.PID != nil {
+		return false
+	}
+	switch w.State {
+	case WorkerDone, WorkerFailed: // failed: held back from another restart
+		return true
+	case WorkerExited, WorkerOOM, WorkerLost:
+		return w.Stopped || stage == StageFailed || stage != StageUnknown && !shouldRun(stage)
+	case WorkerInit, WorkerLoading, WorkerRunning, WorkerIdle, WorkerWaiting, WorkerDraining, WorkerStalled, WorkerUnknown:
+	}
+	return false
+}
+
 func judgeUnseen(f workerFacts) (WorkerState, string) {
 	switch {
 	case f.want.Done:

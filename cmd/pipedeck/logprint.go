@@ -3,7 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"time"
 
 	"pipedeck/pipeline"
@@ -13,6 +16,7 @@ import (
 // not move the operator's cursor.
 type logPrinter struct {
 	out  io.Writer
+	say  func(format string, args ...any)
 	raw  bool
 	part []byte // of a line that is not complete yet
 }
@@ -20,12 +24,14 @@ type logPrinter struct {
 // maxPart is the longest line that is held back to be cleaned as a whole.
 const maxPart = 64 << 10
 
-// logWait is how long one question for new log bytes may take.
-const logWait = 10 * time.Second
+// logWait is how long one question for new log bytes may take. After one that
+// brought none, the worker may have ended.
+const logWait = 5 * time.Second
 
-// copy prints a log to its end, or follows it until ctx ends.
+// copy prints a log to its end, or follows it until ctx or the worker ends.
 func (p *logPrinter) copy(ctx context.Context, d pipeline.Deck, req pipeline.LogRequest, follow bool) error {
-	for {
+	watch := lifeWatch{worker: req.Worker}
+	for quiet := true; ; {
 		chunk, err := d.Log(ctx, req)
 		if ctx.Err() != nil {
 			return p.flush() // interrupted: what was followed is still a result
@@ -36,14 +42,83 @@ func (p *logPrinter) copy(ctx context.Context, d pipeline.Deck, req pipeline.Log
 		if err := p.print(chunk.Data); err != nil {
 			return err
 		}
-		if chunk.EOF && !follow {
+		if chunk.EOF && (!follow || watch.over) {
 			return p.flush()
 		}
 		req.Cursor = chunk.Cursor
-		if follow {
-			req.Wait = logWait
+		if !follow {
+			continue
+		}
+		req.Wait = logWait
+		if chunk.EOF && (quiet || len(chunk.Data) == 0) {
+			quiet = false
+			if err := p.tell(ctx, d, &watch); err != nil {
+				return err
+			}
+		}
+		if watch.over { // what it wrote last may have come since
+			req.Wait = 0
 		}
 	}
+}
+
+// lifeWatch is what is known of the life of a worker whose log is followed.
+type lifeWatch struct {
+	worker string
+	said   string
+	over   bool
+}
+
+// tell says on the side what became of a worker whose log has come to its end,
+// once. A log that never goes on must not look like one that is quiet.
+func (p *logPrinter) tell(ctx context.Context, d pipeline.Deck, l *lifeWatch) error {
+	s, err := d.Snapshot(ctx)
+	if ctx.Err() != nil {
+		return nil // the next question ends it
+	}
+	if err != nil {
+		return err
+	}
+	w, stage := workerOf(s, l.worker)
+	if w == nil {
+		return nil
+	}
+	l.over = w.Over(stage)
+	about := ""
+	if l.over || w.PID == nil {
+		about = fmt.Sprint(w.State, w.Restarts, l.over) // reasons may count seconds
+	}
+	if about != "" && about != l.said {
+		p.say("%s", lifeText(*w, l.over))
+	}
+	l.said = about
+	return nil
+}
+
+func workerOf(s pipeline.Snapshot, id string) (*pipeline.WorkerSnapshot, pipeline.StageState) {
+	for _, n := range s.Nodes {
+		for _, st := range n.Stages {
+			if i := slices.IndexFunc(st.Workers, func(w pipeline.WorkerSnapshot) bool { return w.ID == id }); i >= 0 {
+				return &st.Workers[i], st.State
+			}
+		}
+	}
+	return nil, ""
+}
+
+// lifeText is what there is to say of a worker without a process.
+func lifeText(w pipeline.WorkerSnapshot, over bool) string {
+	what := string(w.State)
+	if w.ExitCode != nil {
+		what += ", exit code " + strconv.Itoa(*w.ExitCode)
+	} else if w.State != pipeline.WorkerInit && w.State != pipeline.WorkerUnknown {
+		what += ", exit code unknown"
+	}
+	what += because(w.StateReason)
+	if over {
+		return "worker " + w.ID + " has ended: " + what
+	}
+	return "worker " + w.ID + " has no process to see: " + what + "; going on, since it may be started again"
 }
 
 func (p *logPrinter) print(data []byte) error {

@@ -165,7 +165,7 @@ func (a *app) logsCommand() *cobra.Command {
 		ValidArgsFunction: a.completeTargets(act{target: "WORKER"}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show := func(_ specFile, c *client.Client) error {
-				p := &logPrinter{out: a.out, raw: raw}
+				p := &logPrinter{out: a.out, say: a.say, raw: raw}
 				return p.copy(cmd.Context(), c, pipeline.LogRequest{Worker: args[0], Tail: tail}, follow)
 			}
 			return a.withNodes(cmd.Context(), show, func(open []nodeDeck) error {
@@ -177,7 +177,7 @@ func (a *app) logsCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is written")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is written, until the worker has ended and will not be started again")
 	cmd.Flags().IntVar(&tail, "tail", 200, "begin with the last N lines")
 	cmd.Flags().BoolVar(&raw, "raw", false, "keep control sequences")
 	return cmd

@@ -157,19 +157,20 @@ func (d *Deck) awaitStarted(ctx context.Context, st *spec.Stage, ranks []int, s 
 		if len(bad) > 0 {
 			return failed("%s", strings.Join(bad, "; "))
 		}
+		words := pipeline.CountedOf(up, len(ranks), "worker", "workers", "is", "are")
 		if up == len(ranks) {
 			return engine.Outcome{
-				Result: pipeline.Verified, Text: fmt.Sprintf("%d of %s %s alive or ended with 0", up, pipeline.Counted(len(ranks), "worker", "workers"), pipeline.Fit(up, "is", "are")),
+				Result: pipeline.Verified, Text: words + " alive or ended with 0",
 				Checks: d.startChecks(st.Name, ranks),
 			}
 		}
-		report(fmt.Sprintf("%d of %s %s up", up, pipeline.Counted(len(ranks), "worker", "workers"), pipeline.Fit(up, "is", "are")))
+		report(words + " up")
 		d.nudge()
 		select {
 		case <-ctx.Done():
 			return unknown("interrupted")
 		case <-deadline.C:
-			return unknown("%d of %s %s up; the others have not been seen", up, pipeline.Counted(len(ranks), "worker", "workers"), pipeline.Fit(up, "is", "are"))
+			return unknown("%s up; the others have not been seen", words)
 		case <-tick.C:
 		}
 	}

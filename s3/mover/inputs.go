@@ -80,7 +80,7 @@ func (m *Mover) DescribeInputs(ctx context.Context, stage string) (pipeline.Stag
 	case <-job.done:
 	case <-ctx.Done():
 		return rec, pipeline.Problemf(pipeline.ProblemUnreachable, "it goes on: ask again in a while",
-			"cannot describe the inputs of %q yet: %d of %s %s hashed", stage, job.hashed.Load(), pipeline.Counted(job.files, "file", "files"), pipeline.Fit(job.hashed.Load(), "is", "are"))
+			"cannot describe the inputs of %q yet: %s hashed", stage, pipeline.CountedOf(job.hashed.Load(), int64(job.files), "file", "files", "is", "are"))
 	}
 	if job.err != nil {
 		return rec, pipeline.Problemf(pipeline.ProblemFailed, "", "cannot read the inputs of %q: %w", stage, job.err)

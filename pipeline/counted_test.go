@@ -17,3 +17,19 @@ func TestRecountedReads(t *testing.T) {
 		}
 	}
 }
+
+func TestCountedOf(t *testing.T) {
+	t.Parallel()
+	for want, got := range map[string]string{
+		"0 of 1 worker is":   CountedOf(0, 1, "worker", "workers", "is", "are"),
+		"1 of 1 worker is":   CountedOf(1, 1, "worker", "workers", "is", "are"),
+		"0 of 2 workers are": CountedOf(0, 2, "worker", "workers", "is", "are"),
+		"1 of 2 workers is":  CountedOf(1, 2, "worker", "workers", "is", "are"),
+		"2 of 2 workers are": CountedOf(2, 2, "worker", "workers", "is", "are"),
+		"0 of 0 workers are": CountedOf(0, 0, "worker", "workers", "is", "are"),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
