@@ -11,12 +11,12 @@ import (
 	"pipedeck/remote/client"
 )
 
-// nothingThere says that a node over SSH has no program, no agent and no process
+// nothingThereError says that a node over SSH has no program, no agent and no process
 // that could be ended: installing a program just to find that out helps nobody.
-type nothingThere struct{ launches int }
+type nothingThereError struct{ launches int }
 
 // Error implements error.
-func (n nothingThere) Error() string {
+func (n nothingThereError) Error() string {
 	return fmt.Sprintf("no program is installed there, and none of its recorded launches (%d) lives or would come back", n.launches)
 }
 
@@ -36,7 +36,7 @@ func (a *app) openFor(in pipeline.Intent, o actOptions) opening {
 		}
 		// With a program on it a node is asked by its agent.
 		if there, err := f.node.Recorded(ctx); err == nil && there.Nothing() {
-			return nil, nothingThere{launches: there.Launches}
+			return nil, nothingThereError{launches: there.Launches}
 		}
 		return r.ensure(ctx)
 	}
@@ -45,7 +45,7 @@ func (a *app) openFor(in pipeline.Intent, o actOptions) opening {
 // idle takes those nodes from a list on which nothing can be ended, and says so.
 func (a *app) idle(open []nodeDeck, in pipeline.Intent) (rest, idle []nodeDeck, err error) {
 	for _, n := range open {
-		none, ok := errors.AsType[nothingThere](n.err)
+		none, ok := errors.AsType[nothingThereError](n.err)
 		if !ok {
 			rest = append(rest, n)
 			continue
