@@ -69,12 +69,22 @@ func (g *gate) acquire(ctx context.Context) error {
 	return g.acquireWhile(ctx, func() bool { return true })
 }
 
+// acquireRecord is acquire for what ends the journey of files that were sent: a
+// pause holds files back, and leaves none half way.
+func (g *gate) acquireRecord(ctx context.Context) error {
+	return g.acquireAs(ctx, true, func() bool { return true })
+}
+
 // acquireWhile is acquire that ends with errHeld once wanted says no; poke
 // makes it ask.
 func (g *gate) acquireWhile(ctx context.Context, wanted func() bool) error {
+	return g.acquireAs(ctx, false, wanted)
+}
+
+func (g *gate) acquireAs(ctx context.Context, record bool, wanted func() bool) error {
 	for {
 		g.mu.Lock()
-		wait, ok := g.admit()
+		wait, ok := g.admit(record)
 		change := g.change
 		g.mu.Unlock()
 		if ok {
@@ -91,8 +101,8 @@ func (g *gate) acquireWhile(ctx context.Context, wanted func() bool) error {
 
 // admit takes a slot, or says for how long not to ask again unless something
 // changes (0: until then).
-func (g *gate) admit() (time.Duration, bool) {
-	if g.paused || g.inflight >= max(1, int(g.limit)) {
+func (g *gate) admit(record bool) (time.Duration, bool) {
+	if g.paused && !record || g.inflight >= max(1, int(g.limit)) {
 		return 0, false
 	}
 	if t := g.trouble; t != nil {

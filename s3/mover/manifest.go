@@ -132,7 +132,7 @@ func (m *Mover) putManifest(ctx context.Context, key string, body []byte, sums l
 			return err
 		}
 	}
-	if err := m.gate.acquire(ctx); err != nil {
+	if err := m.gate.acquireRecord(ctx); err != nil {
 		return err
 	}
 	_, err = m.opt.Store.Put(ctx, pipeline.PutRequest{Key: key, Body: body, MD5: sums.MD5, CRC32C: sums.CRC32C, IfNoneMatch: p.ConditionalPut})

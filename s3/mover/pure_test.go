@@ -157,7 +157,7 @@ func TestGateSendsOneCanaryInTrouble(t *testing.T) {
 		if wait := time.Since(began); wait < minRecheck/2 || wait > maxRecheck {
 			t.Errorf("the canary went after %v", wait)
 		}
-		if _, ok := g.admit(); ok {
+		if _, ok := g.admit(false); ok {
 			t.Error("a second request went beside the canary")
 		}
 		g.report(errors.New("a local error says nothing of the store"))
@@ -167,11 +167,11 @@ func TestGateSendsOneCanaryInTrouble(t *testing.T) {
 		g.report(nil)
 		g.release()
 		for range 4 {
-			if _, ok := g.admit(); !ok {
+			if _, ok := g.admit(false); !ok {
 				t.Error("after a success the gate is not open")
 			}
 		}
-		if _, ok := g.admit(); ok {
+		if _, ok := g.admit(false); ok {
 			t.Error("more than the maximum was admitted")
 		}
 	})
