@@ -25,7 +25,8 @@ type nodeView struct {
 	mu    sync.Mutex
 	reach reach
 	deck  pipeline.Deck // who answers; nil before the first connection
-	err   error         // of the first try, until the watcher has told it
+	first error         // of the first try
+	told  bool          // whether the watcher has told of it
 }
 
 // newNodeView begins to open a node, and then watches it until ctx ends.
@@ -54,7 +55,7 @@ func (n *nodeView) open(ctx context.Context) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.deck, n.err = deck, err
+	n.deck, n.first = deck, err
 }
 
 func (a *app) firstDeck(ctx context.Context, s specFile, r reach) (pipeline.Deck, error) {
@@ -93,10 +94,11 @@ func (a *app) deckOf(ctx context.Context, s specFile, r reach, c *client.Client)
 // all the node's work.
 func (n *nodeView) dial(console, ctx context.Context) (pipeline.Deck, error) {
 	n.mu.Lock()
-	r, deck, err := n.reach, n.deck, n.err
-	if r != nil {
-		n.err = nil
+	r, deck, err := n.reach, n.deck, n.first
+	if r != nil && n.told {
+		err = nil
 	}
+	n.told = true
 	n.mu.Unlock()
 	if bare, ok := deck.(*bareDeck); ok {
 		return bare, nil
@@ -180,7 +182,7 @@ func (a *app) openNodes(ctx context.Context, specs []specFile) ([]*nodeView, err
 	var errs []error
 	for _, n := range views {
 		n.mu.Lock()
-		r, err := n.reach, n.err
+		r, err := n.reach, n.first
 		n.mu.Unlock()
 		if r != nil {
 			go r.alone()

@@ -163,9 +163,14 @@ func (f *far) ensured(ctx context.Context) (*client.Client, error) {
 
 // sayVersion tells of an agent of another build, once: it goes on as it is.
 func (f *far) sayVersion(h wire.Hello) {
-	if h.Version != version {
-		f.say("note: the agent on %s is version %s, this is %s; `pipedeck agent deploy` makes it the same, workers go on", f.s.node.Name, h.Version, version)
+	if h.Version == version {
+		return
 	}
+	way := "`pipedeck agent deploy` makes it the same, workers go on"
+	if newer(h.Version, version) {
+		way = "update this program"
+	}
+	f.say("note: the agent on %s is version %s, this is %s; %s", f.s.node.Name, h.Version, version, way)
 }
 
 // install puts this version's program on the node.

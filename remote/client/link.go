@@ -35,6 +35,14 @@ func LinkOf(err error) Link {
 	return link
 }
 
+// withHint is an error that does not pass by itself, with what to do about it.
+func withHint(err error) string {
+	if p, ok := errors.AsType[*pipeline.Problem](err); ok && p.Hint != "" {
+		return p.Text + "; " + p.Hint
+	}
+	return err.Error()
+}
+
 func (v view) state(now time.Time, interval time.Duration) (pipeline.LinkState, string) {
 	why := ""
 	if v.err != nil {
@@ -42,9 +50,9 @@ func (v view) state(now time.Time, interval time.Duration) (pipeline.LinkState, 
 	}
 	switch {
 	case errors.Is(v.err, ErrVersion):
-		return pipeline.LinkVersion, why
+		return pipeline.LinkVersion, withHint(v.err)
 	case errors.Is(v.err, ErrDenied):
-		return pipeline.LinkAuth, why
+		return pipeline.LinkAuth, withHint(v.err)
 	case v.err != nil && brokeLink(v.err):
 		return pipeline.LinkLost, why
 	case !v.have:

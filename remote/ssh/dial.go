@@ -304,7 +304,7 @@ func (d *dialer) explain(t *Target, keys *hostKeys, ring *keyring, err error) er
 	}
 	switch unusable := ring.unusable(); {
 	case errors.Is(unusable, errLocked):
-		return denied(t, "run the command on a terminal once, or ssh-add the key", "%v", unusable)
+		return denied(t, "on a terminal you are asked for it; or ssh-add the key", "%v", unusable)
 	case unusable != nil:
 		return denied(t, "", "%v", unusable)
 	case refusedKeys(err):
