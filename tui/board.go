@@ -44,7 +44,11 @@ type row struct {
 	word   string // state as shown
 	reason string // why, in words; may be empty
 	weight weight
+	ended  bool // as it was told to: nothing is wrong with it
 }
+
+// works says whether a worker does what it is there for, or has done it.
+func (r row) works() bool { return r.weight == calm && !r.ended }
 
 // weight is how much attention something needs.
 type weight uint8
@@ -99,7 +103,7 @@ func tooOld(age *float64) bool { return age != nil && *age > sourceLimit }
 // joinRows puts each worker beside its GPU. GPUs without a worker and workers
 // without a GPU have rows too.
 func joinRows(n pipeline.NodeSnapshot) []row {
-	workers := shownWorkers(n.Stages)
+	workers, stopped := shownWorkers(n.Stages), stoppedWorkers(n.Stages)
 	taken := map[int]bool{}
 	var rows []row
 	for gi := range n.GPUs {
@@ -108,7 +112,7 @@ func joinRows(n pipeline.NodeSnapshot) []row {
 		for i, w := range workers {
 			if !taken[i] && onGPU(w, g) {
 				taken[i], free = true, false
-				rows = append(rows, workerRow(w, g))
+				rows = append(rows, workerRow(w, g, stopped[w.ID]))
 			}
 		}
 		if free {
@@ -117,7 +121,7 @@ func joinRows(n pipeline.NodeSnapshot) []row {
 	}
 	for i, w := range workers {
 		if !taken[i] {
-			rows = append(rows, workerRow(w, nil))
+			rows = append(rows, workerRow(w, nil, stopped[w.ID]))
 		}
 	}
 	for _, s := range n.Stages {
@@ -168,11 +172,26 @@ func onGPU(w *pipeline.WorkerSnapshot, g *pipeline.GPUSnapshot) bool {
 	return w.GPU != nil && *w.GPU == g.Index
 }
 
-func workerRow(w *pipeline.WorkerSnapshot, g *pipeline.GPUSnapshot) row {
+// stoppedWorkers are those that ended in a stage that was stopped: with what
+// code they ended is told, and needs nobody's attention.
+func stoppedWorkers(stages []pipeline.StageSnapshot) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range stages {
+		for _, w := range s.Workers {
+			out[w.ID] = s.State == pipeline.StageStopped && w.State == pipeline.WorkerExited
+		}
+	}
+	return out
+}
+
+func workerRow(w *pipeline.WorkerSnapshot, g *pipeline.GPUSnapshot, stopped bool) row {
 	r := row{key: w.ID, name: w.ID, worker: w, gpu: g}
 	r.word, r.weight = workerWord(w.State)
 	if w.ExitCode != nil && r.weight == broken && w.State != pipeline.WorkerOOM {
 		r.word += " " + strconv.Itoa(*w.ExitCode)
+	}
+	if stopped {
+		r.weight, r.ended = calm, true
 	}
 	r.reason = deref(w.StateReason)
 	if r.reason == "" && r.weight == broken && w.ExitCode != nil {

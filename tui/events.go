@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"pipedeck/pipeline"
@@ -40,6 +41,36 @@ func (u *ui) chosenEvent() *pipeline.Event {
 		return &list[i]
 	}
 	return nil
+}
+
+// eventLookedAt is the chosen event where the pane is paused at it, else nil.
+func (u *ui) eventLookedAt() *pipeline.Event {
+	e := u.chosenEvent()
+	if e == nil || u.back == 0 {
+		return nil
+	}
+	return new(*e)
+}
+
+// hold keeps the chosen event on top of the pane while newer ones come: what is
+// paused must not move under the eyes. One that is gone, since a repeat of it
+// took its place, leaves its place in time.
+func (u *ui) hold(e *pipeline.Event) {
+	if e == nil {
+		return
+	}
+	list := shownEvents(u)
+	at := -1
+	for i, o := range slices.Backward(list) {
+		if o.At.Equal(e.At) && sameEvent(o, *e) {
+			at = i
+			break
+		}
+		if at < 0 && !o.At.After(e.At) {
+			at = i
+		}
+	}
+	u.back = max(0, len(list)-1-max(0, at))
 }
 
 // eventsPane draws the newest events, the newest first.

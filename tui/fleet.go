@@ -161,7 +161,7 @@ func (b board) alive() string {
 	for _, r := range b.all {
 		if r.worker != nil {
 			all++
-			alive += btoi(r.weight == calm)
+			alive += btoi(r.works())
 		}
 	}
 	if b.unheard() {

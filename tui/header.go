@@ -109,7 +109,7 @@ func worst(b board) (word, tally string, l look) {
 	for _, r := range b.all {
 		if r.worker != nil {
 			all++
-			if r.weight == calm {
+			if r.works() {
 				alive++
 			}
 		}
@@ -148,10 +148,22 @@ func calmWord(b board) string {
 
 // alarms are full-width lines for what must not be overlooked: a lost link
 // and a running action.
-func alarms(b board, w int) []line {
+func alarms(b board, sz size) []line {
+	w := sz.w
 	var out []line
 	if b.have && b.stale {
-		out = append(out, rowOf(bad, left(clean(lostText(b)), w)))
+		// Why decides what to do: where there is room it is not cut.
+		state, why := lostText(b)
+		lines := wrap(strings.TrimSpace(state+" "+why), w)
+		if len(lines) > 1 && sz.h >= 16 && why != "" {
+			lines = append(wrap(state, w), wrap(why, w)...)
+		}
+		if most := max(1, min(4, sz.h/8)); len(lines) > most {
+			lines = append(lines[:most-1], cut(strings.Join(lines[most-1:], " "), w))
+		}
+		for _, s := range lines {
+			out = append(out, rowOf(bad, left(s, w)))
+		}
 	}
 	if a := b.node.Action; a != nil && a.EndedAt == nil {
 		text := fmt.Sprintf("ACTION %s %s by %s: %s (a)", a.Verb, a.Target, a.By, actionStep(*a))
@@ -160,16 +172,16 @@ func alarms(b board, w int) []line {
 	return out
 }
 
-func lostText(b board) string {
+func lostText(b board) (state, why string) {
 	text := strings.ToUpper(string(b.link.State))
 	if b.link.AgeSeconds != nil {
 		text += " " + lasting(*b.link.AgeSeconds)
 	}
-	text += ": last data " + utc(b.snap.At) + "Z, the pipeline may still run."
+	text += ": last data " + utc(b.snap.At) + "Z, the pipeline may run on."
 	if b.retryIn > 0 {
 		text += " Retry in " + lasting(b.retryIn.Seconds()) + " (r: now)."
 	}
-	return text + " " + deref(b.link.Reason)
+	return text, deref(b.link.Reason)
 }
 
 // actionStep says which step an action is at.

@@ -141,6 +141,7 @@ func (m *model) frame() (s string) {
 func (m *model) take(in input) []effect {
 	m.in = in
 	m.expire()
+	ring, looked := m.ui.events, m.ui.eventLookedAt()
 	for _, n := range in.snap.Nodes {
 		p := m.ui.pastOf(n.Name)
 		nb := newBoard(in, m.ui.now, n.Name)
@@ -158,6 +159,9 @@ func (m *model) take(in input) []effect {
 	}
 	m.ui.reselectNode(in)
 	m.ui.recall(in.snap)
+	if m.ui.events == ring {
+		m.ui.hold(looked)
+	}
 	b := newBoard(in, m.ui.now, m.node())
 	b.arrange(&m.ui)
 	m.ui.reselect(b.rows)

@@ -17,7 +17,7 @@ func lossLines(p pipeline.Plan, w int, long bool) []line {
 	}
 	var out []line
 	if l.Files == 0 && l.LostFiles == 0 && l.OtherFiles == 0 {
-		out = append(out, rowOf(plain, "No local file is touched."))
+		out = append(out, rowOf(plain, "No local file is removed."))
 		return append(out, planEnds(p, w)...)
 	}
 	out = append(out, lossRow(bold, "Local files", l.Files, l.Files, bytesText(l.Bytes)))

@@ -95,7 +95,7 @@ func worstMark(b board) string {
 // then S3 and events below or beside each other.
 func drawBoard(b board, u *ui, sz size) []line {
 	top := []line{header(b, u, sz.w)}
-	top = append(top, b.above(u, sz.w)...)
+	top = append(top, b.above(u, sz)...)
 	if !b.have {
 		return append(top, waiting(b, sz.w)...)
 	}
@@ -111,10 +111,10 @@ func drawBoard(b board, u *ui, sz size) []line {
 
 // above is what stands between the header and the progress: the nodes, if
 // there are several, and alarms.
-func (b board) above(u *ui, w int) []line {
-	out := alarms(b, w)
+func (b board) above(u *ui, sz size) []line {
+	out := alarms(b, sz)
 	if len(b.snap.Nodes) > 1 {
-		out = append([]line{tabs(boards(b.in, b.now), u, w)}, out...)
+		out = append([]line{tabs(boards(b.in, b.now), u, sz.w)}, out...)
 	}
 	return out
 }
@@ -145,7 +145,7 @@ func workersPlace(b board, u *ui, sz size) (first int, rows []row) {
 	if !b.have {
 		return 0, nil
 	}
-	top, p := aboveWorkers(b, u, sz, append([]line{nil}, b.above(u, sz.w)...))
+	top, p := aboveWorkers(b, u, sz, append([]line{nil}, b.above(u, sz)...))
 	if p.workers < 1 {
 		return 0, nil
 	}
@@ -287,7 +287,7 @@ func waiting(b board, w int) []line {
 	text := "waiting for the first data from the agent"
 	switch b.link.State {
 	case pipeline.LinkAuth:
-		text = "the agent refused this console"
+		text = "the login was refused"
 	case pipeline.LinkVersion:
 		text = "the agent speaks another version"
 	case pipeline.LinkLost, pipeline.LinkStale:
