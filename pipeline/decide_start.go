@@ -15,7 +15,7 @@ const (
 	recordTimeout     = 2 * time.Minute
 	codeTimeout       = 5 * time.Minute
 	// leastRoom is the free space below which a start would fill the disk
-	// before anything could be uploaded.
+	// before anything could be uploaded; of a small disk its twentieth part.
 	leastRoom = 64 << 20
 )
 
@@ -253,6 +253,9 @@ func (d *decision) room(t target) {
 		return
 	}
 	need := int64(leastRoom)
+	if disk.TotalBytes != nil {
+		need = min(need, *disk.TotalBytes/20)
+	}
 	for _, o := range t.seen.Outputs {
 		if o.VerifiedFiles != nil && o.VerifiedBytes != nil && *o.VerifiedFiles > 0 {
 			need = max(need, 2*int64(max(1, d.here(t)))**o.VerifiedBytes / *o.VerifiedFiles)

@@ -166,6 +166,32 @@ func TestDecideUsage(t *testing.T) {
 	}
 }
 
+// TestDecideRoom: too little room is 64 MiB, and less on a small disk: an empty
+// one of 64 MB can be started on.
+func TestDecideRoom(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		free, total int64
+		runs        bool
+	}{
+		{64e6, 64e6, true},
+		{3e6, 64e6, false},
+		{60 << 20, 1e12, false},
+		{70 << 20, 1e12, true},
+	} {
+		s := snapshotOf(func(b *bench) {
+			b.w.Fold(DisksReading{At: at(50), Disks: []DiskReading{{At: at(50), Path: "/", FreeBytes: new(tc.free), UsedBytes: new(tc.total - tc.free), TotalBytes: new(tc.total)}}})
+		})
+		p, err := Decide(extractSpec(), s, Facts{}, Intent{Verb: VerbStart, Target: "extract"}, at(50), "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if full := strings.Contains(strings.Join(p.Blocked, "; "), "full before the first upload"); full == tc.runs {
+			t.Errorf("%d of %d bytes free: %v", tc.free, tc.total, p.Blocked)
+		}
+	}
+}
+
 func TestDecideBlocks(t *testing.T) {
 	t.Parallel()
 	sp := extractSpec()
