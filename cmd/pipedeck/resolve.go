@@ -29,7 +29,8 @@ func (a *app) actionCommand() *cobra.Command {
 	} {
 		cmd.AddCommand(&cobra.Command{
 			Use: string(x.how) + " ACTION_ID", Short: x.short, Args: cobra.ExactArgs(1),
-			Example: "  pipedeck action " + string(x.how) + " a-7f3a",
+			Example:           "  pipedeck action " + string(x.how) + " a-7f3a",
+			ValidArgsFunction: a.completeTargets(act{target: "ACTION_ID"}),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				one := func(_ specFile, c *client.Client) error {
 					return a.resolve(cmd.Context(), c, pipeline.Resolve{Action: args[0], How: x.how, By: operator()})
