@@ -391,7 +391,7 @@ func TestPaletteSaysHow(t *testing.T) {
 func TestMistypedCommandIsNamed(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"statr": "did you mean start?", "stpo": "did you mean stop?", "wipee": "did you mean wipe?", "xyz": "Tab completes",
+		"statr": "did you mean start?", "stpp": "did you mean stop?", "wipee": "did you mean wipe?", "xyz": "Tab completes",
 	} {
 		newDesk(t, healthy(4)).press(":").text(typed).press("enter").shows(want)
 	}

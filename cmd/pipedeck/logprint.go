@@ -31,7 +31,7 @@ const logWait = 5 * time.Second
 // copy prints a log to its end, or follows it until ctx or the worker ends.
 func (p *logPrinter) copy(ctx context.Context, d pipeline.Deck, req pipeline.LogRequest, follow bool) error {
 	watch := lifeWatch{worker: req.Worker}
-	for quiet := true; ; {
+	for {
 		chunk, err := d.Log(ctx, req)
 		if ctx.Err() != nil {
 			return p.flush() // interrupted: what was followed is still a result
@@ -46,25 +46,34 @@ func (p *logPrinter) copy(ctx context.Context, d pipeline.Deck, req pipeline.Log
 			return p.flush()
 		}
 		req.Cursor = chunk.Cursor
-		if !follow {
-			continue
-		}
-		req.Wait = logWait
-		if chunk.EOF && (quiet || len(chunk.Data) == 0) {
-			quiet = false
-			if err := p.tell(ctx, d, &watch); err != nil {
+		if follow {
+			if req.Wait, err = p.next(ctx, d, &watch, chunk); err != nil {
 				return err
 			}
 		}
-		if watch.over { // what it wrote last may have come since
-			req.Wait = 0
+	}
+}
+
+// next looks at the life of a followed worker where its log has come to its end,
+// and returns how long to wait for more: not at all once the worker is over,
+// since what it wrote last may have come meanwhile.
+func (p *logPrinter) next(ctx context.Context, d pipeline.Deck, l *lifeWatch, c pipeline.LogChunk) (time.Duration, error) {
+	if c.EOF && (!l.looked || len(c.Data) == 0) {
+		l.looked = true
+		if err := p.tell(ctx, d, l); err != nil && ctx.Err() == nil { // interrupted, the next question ends it
+			return 0, err
 		}
 	}
+	if l.over {
+		return 0, nil
+	}
+	return logWait, nil
 }
 
 // lifeWatch is what is known of the life of a worker whose log is followed.
 type lifeWatch struct {
 	worker string
+	looked bool
 	said   string
 	over   bool
 }
@@ -73,9 +82,6 @@ type lifeWatch struct {
 // once. A log that never goes on must not look like one that is quiet.
 func (p *logPrinter) tell(ctx context.Context, d pipeline.Deck, l *lifeWatch) error {
 	s, err := d.Snapshot(ctx)
-	if ctx.Err() != nil {
-		return nil // the next question ends it
-	}
 	if err != nil {
 		return err
 	}
